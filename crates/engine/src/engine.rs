@@ -16,6 +16,7 @@
 
 mod around;
 mod arrivals;
+mod buffers;
 pub(crate) mod change;
 pub mod core;
 mod errors;
@@ -33,6 +34,7 @@ mod open_pages;
 mod overdue;
 pub mod overwrites;
 pub(crate) mod patience;
+mod presumed;
 mod retire;
 pub mod spaces;
 pub mod stats;
@@ -44,6 +46,7 @@ pub(crate) mod wanted;
 mod watch;
 pub mod word;
 
+use crate::engine::buffers::Buffers;
 use crate::engine::core::{Core, Fault, File, Job, Log};
 use crate::engine::fault::FailuresTold;
 use crate::engine::heap::Cleared;
@@ -138,7 +141,7 @@ pub struct Engine<P: Port> {
     pub(crate) failed_faults: AtomicU64,
     pub(crate) failures_told: Mutex<FailuresTold>,
     private_pages_max: AtomicU64,
-    pub(crate) buffers: Mutex<Vec<Buffer>>,
+    pub(crate) buffers: Buffers,
     pub(crate) exact: bool,
     /// Uses that the brain has not heard of yet.
     pub(crate) touches: Touches,
@@ -185,7 +188,7 @@ impl<P: Port> Engine<P> {
             failed_faults: AtomicU64::new(0),
             failures_told: Mutex::default(),
             private_pages_max: AtomicU64::new(0),
-            buffers: Mutex::new(Vec::new()),
+            buffers: Buffers::new(budget.buffers_bytes()),
             exact,
             touches: Touches::default(),
             overdue: OverdueWrites::default(),
@@ -694,6 +697,7 @@ impl<P: Port> Engine<P> {
     pub fn set_budget(&self, memory_bytes: u64) {
         let mut core = self.lock();
         core.budget = core.budget.of_bytes(memory_bytes);
+        self.buffers.set_long_bytes_max(core.budget.buffers_bytes());
         let frames = core.budget.frames(core.brain.numbered_pages());
         let job = self.decide(&mut core, Input::Frames { frames });
         drop(core);

@@ -582,6 +582,13 @@ impl Port for LivePort {
         }
     }
 
+    fn room_ahead(&self, file: FileNo, index: u64, pages: u64) -> u64 {
+        match self.need_file(file).as_ref().map(|live| &live.behind) {
+            Ok(Behind::File(store)) => store.room_ahead(index..index + pages),
+            _ => 0,
+        }
+    }
+
     fn await_writes(&self, file: FileNo) {
         if let Ok(live) = self.need_file(file)
             && let Behind::File(store) = &live.behind

@@ -269,6 +269,11 @@ pub trait Port: Send + Sync + 'static {
     /// Makes sure that storage has room for these pages, so that writing them back cannot fail for
     /// lack of space.
     fn reserve(&self, file: FileNo, index: u64, pages: u64) -> Result<(), PortError>;
+    /// Pages are likely to be stored to next: for how many of them, the first ones, storage has room as it
+    /// is.
+    fn room_ahead(&self, _file: FileNo, _index: u64, _pages: u64) -> u64 {
+        0
+    }
     /// Waits for a write by others that the kernel is carrying out: the file's times change as it begins,
     /// and its bytes later.
     fn await_writes(&self, _file: FileNo) {}

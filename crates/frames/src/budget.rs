@@ -53,9 +53,14 @@ impl Budget {
         self.memory_bytes
     }
 
+    /// What of them goes to I/O buffers.
+    pub fn buffers_bytes(&self) -> u64 {
+        BUFFERS_BYTES_MAX.min(self.memory_bytes / 32)
+    }
+
     /// Frames when so many pages have numbers.
     pub fn frames(&self, numbered_pages: u32) -> u32 {
-        let buffers = BUFFERS_BYTES_MAX.min(self.memory_bytes / 32);
+        let buffers = self.buffers_bytes();
         let state = u64::from(numbered_pages) * self.state_bytes_per_page;
         let bytes = self.memory_bytes.saturating_sub(buffers + state);
         u32::try_from(bytes / self.frame_bytes).unwrap_or(u32::MAX).max(MIN_FRAMES)

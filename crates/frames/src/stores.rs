@@ -31,11 +31,17 @@ impl Brain {
     /// came along with a page that is, or were fetched ahead of a stream of stores. None where they
     /// may have to leave before that.
     pub fn stored_ahead(&self, run: Run) -> Run {
+        let is_free = self.resident < self.limit();
+        let on = self.stored_on(run);
+        Run { pages: if is_free { on.pages } else { 0 }, ..on }
+    }
+
+    /// The pages of a run, which has just come, that came ahead of a stream of stores.
+    pub fn stored_on(&self, run: Run) -> Run {
         let Place { segment, index } = run.place;
         // The last is the last to be used.
         let last = (index + u64::from(run.pages)).saturating_sub(1);
-        let is_free = self.resident < self.limit();
-        let is_stored = is_free && self.streams[segment.0 as usize].stores(last);
+        let is_stored = self.streams[segment.0 as usize].stores(last);
         let place = Place { segment, index: index + u64::from(run.demanded) };
         Run { place, pages: if is_stored { run.pages - run.demanded } else { 0 }, demanded: 0 }
     }

@@ -434,6 +434,15 @@ const SHARED: u32 = 0x2000;
 /// # Errors
 /// As `lseek(2)`.
 pub fn is_allocated(fd: impl AsFd, offset: u64, len: u64) -> Result<bool> {
+    Ok(allocated_len(fd, offset, len)? == len)
+}
+
+/// For how much of `[offset, offset + len)`, from its begin on, storage has room: see [`is_allocated`]. All or
+/// nothing where the file system does not know `FS_IOC_FIEMAP`.
+///
+/// # Errors
+/// As `lseek(2)`.
+pub fn allocated_len(fd: impl AsFd, offset: u64, len: u64) -> Result<u64> {
     let (fd, end) = (fd.as_fd(), offset + len);
     let mut at = offset;
     while at < end {
@@ -450,16 +459,16 @@ pub fn is_allocated(fd: impl AsFd, offset: u64, len: u64) -> Result<bool> {
         // most the one extent that there is room for, and integers take any bits.
         let asked = unsafe { ioctl(fd, Updater::<FIEMAP, _>::new(&mut arg)) };
         if asked.is_err() {
-            return Ok(!has_hole(fd, at, end - at)?);
+            return Ok(if has_hole(fd, offset, len)? { 0 } else { len });
         }
         let Extent { logical, length, flags, .. } = arg.extent;
         let is_shared = flags & SHARED != 0;
         if arg.mapped_extents == 0 || logical > at || logical + length <= at || is_shared {
-            return Ok(false);
+            return Ok(at - offset);
         }
         at = logical + length;
     }
-    Ok(true)
+    Ok(len)
 }
 
 /// A lease: the kernel signals its holder, and makes the other party wait, before somebody opens

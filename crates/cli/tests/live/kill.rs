@@ -7,6 +7,7 @@ use pagekeeper_sys::cgroup::MemoryCgroup;
 use pagekeeper_sys::launch::ChildSetup;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -231,6 +232,44 @@ fn a_killed_manager_loses_nothing_that_was_written() {
         most = most.max(kill_manager(&place, budget, 1 + round % 2, moment));
     }
     assert!(most > 100, "the writers wrote {most} records at most");
+}
+
+/// A program stores in order, and pages behind count as dirty with those. To one of them somebody outside
+/// writes, of which the manager does not hear any more.
+#[test]
+fn a_killed_manager_leaves_what_others_wrote() {
+    if !runs::ready() {
+        return;
+    }
+    const STORES: &str = "import mmap, os, time\n\
+        m = mmap.mmap(os.open('file', os.O_RDWR), 64 * 4096)\n\
+        pages = range(0, len(m), 4096)\n\
+        assert {m[page] for page in pages} == {97}\n\
+        for page in pages[:20]: m[page] = 7\n\
+        print('stored', flush=True)\n\
+        time.sleep(60)\n";
+    let place = Scratch::new("kill-presumed");
+    place.put("file", vec![b'a'; 64 * PAGE]);
+    let said = place.path().with_extension("said");
+    let output = std::fs::File::create(&said).expect("a file for what is said");
+    let mut command = command(&place, Some(&Budget::kib(4096)), "python3");
+    command.args(["-c", STORES]).stdout(output).stderr(Stdio::null());
+    let mut tree = Tree::start(&mut command);
+    until("the program has stored", || said.metadata().is_ok_and(|m| m.len() > 0));
+    let others: Vec<Pid> = children(tree.pid()).into_iter().map(|(pid, _)| pid).collect();
+    kill_process(tree.pid(), Signal::STOP).unwrap();
+    let file = std::fs::File::options().write(true).open(place.path().join("file")).unwrap();
+    file.write_all_at(&[9], 25 * PAGE as u64).unwrap();
+    kill_process(tree.pid(), Signal::KILL).unwrap();
+    tree.wait(LIMIT).expect("a killed process ends");
+    for pid in others {
+        until("program and holder end", || gone(pid));
+    }
+    read_and_remove(&said);
+    let first_bytes: Vec<u8> = place.get("file").chunks(PAGE).map(|page| page[0]).collect();
+    let mut expected = [[7; 20].as_slice(), &[b'a'; 44]].concat();
+    expected[25] = 9;
+    assert_eq!(first_bytes, expected);
 }
 
 /// What a program wrote is in memory only when it is killed, or the manager.

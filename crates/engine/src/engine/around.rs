@@ -134,14 +134,20 @@ impl Core {
         runs
     }
 
-    /// How many pages of a heap behind one whose first store this is become writable with it: as
+    /// How many pages behind one whose first store this is become writable with it: as
     /// [`stored_next`](pagekeeper_frames::Brain::stored_next) says, and as far as nobody else has to
     /// do with them.
     pub(crate) fn stored_next(&self, space: SpaceNo, region: Region, place: Place) -> u32 {
-        if self.file(region.file).is_none_or(|file| file.heap.is_none()) || !region.shared {
-            return 0;
-        }
+        let Some(file) = self.file(region.file).filter(|_| region.shared) else { return 0 };
+        let end = match (&file.heap, self.quiet(region.file)) {
+            (Some(_), _) => u64::MAX,
+            (None, Some(quiet)) => quiet.whole_pages,
+            (None, None) => return 0,
+        };
         self.brain.stored_next(place, |next| {
+            if next.index >= end {
+                return false;
+            }
             let addr = (next.index * PAGE_BYTES).wrapping_sub(region.bias);
             let page = self.brain.page(next).map(|page| self.word(page));
             page.is_some_and(|word| word.idle() && !word.doomed() && !word.dirty())

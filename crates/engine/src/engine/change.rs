@@ -140,6 +140,11 @@ impl<P: Port> Engine<P> {
         };
         let (mut core, ()) = self.wait_until(again, alone);
         let stored_first = matches!(change, Change::Other | Change::Hold);
+        if !stored_first && change != Change::Drop && core.presumes_any(file) {
+            drop(core);
+            self.settle_presumed(file, pages.clone(), again);
+            core = self.lock();
+        }
         if !stored_first {
             core.raise_fence(file, ticket);
         }

@@ -13,15 +13,17 @@ use crate::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
 use pagekeeper_frames::{Brain, Budget, Input, Place, Run, Segment};
 use pagekeeper_policy::{Page, PolicySpec};
 use pagekeeper_trace::ExtentEvent;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::ops::Range;
 
 mod claims;
 mod fences;
 mod file;
+mod presumed;
 
 pub(crate) use claims::{Doomed, Job, Late};
 pub(crate) use file::{Fence, File, OwnWrites};
+pub(crate) use presumed::Quiet;
 
 /// A fault as the kernel reported it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,6 +69,8 @@ pub(crate) struct Core {
     pub(crate) aside_pages: u32,
     /// Frames whose memory [storage keeps pages in](crate::port::Port::kept_pages).
     pub(crate) kept_pages: u32,
+    /// Pages of the table of digests that were ever used, by number.
+    digest_blocks: HashSet<usize>,
     /// A page that a program holds was chosen to leave.
     pub(crate) victims_were_held: bool,
     /// By whose choice pages are doomed.
@@ -106,6 +110,7 @@ impl Core {
             private_pages: 0,
             aside_pages: 0,
             kept_pages: 0,
+            digest_blocks: HashSet::new(),
             victims_were_held: false,
             doomed_by: HashMap::new(),
             next_ticket: 1,
@@ -330,6 +335,7 @@ impl Core {
     /// The frames that others use.
     pub(crate) fn reserved(&self) -> Input {
         let others = self.aside_pages.saturating_add(self.kept_pages);
+        let others = others.saturating_add(self.digest_blocks.len() as u32);
         Input::Reserved { frames: self.private_pages.saturating_add(others) }
     }
 

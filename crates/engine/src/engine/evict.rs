@@ -10,7 +10,7 @@ use crate::engine::stats::Spent;
 use crate::engine::{Again, Buffer, Engine};
 use crate::port::{MOVED_TOGETHER_MAX, Port, PortError, Storing};
 use pagekeeper_frames::{CLEAN_RUN_PAGES_MAX, Input, Run, Victim};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Most writes of one thread that are under way at a time,
 const WRITES_MAX: usize = 64;
@@ -44,6 +44,11 @@ impl WriteRoom {
     }
 }
 
+/// Most runs of victims that one thread writes at a time,
+const EVICTED_RUNS_MAX: u64 = 4;
+/// whose buffers take no more than this part of the budget.
+const EVICTED_PART: u64 = 64;
+
 /// A run that is being written back.
 pub(crate) struct Write {
     pub(crate) run: Run,
@@ -53,6 +58,8 @@ pub(crate) struct Write {
 enum WriteState {
     Done(Result<(), PortError>),
     UnderWay(Box<dyn Storing>),
+    /// What of it was stored to.
+    Parts(Vec<Write>),
 }
 
 impl Write {
@@ -61,6 +68,12 @@ impl Write {
         match &mut self.state {
             WriteState::Done(_) => true,
             WriteState::UnderWay(storing) => storing.ends_within(longest),
+            WriteState::Parts(parts) => {
+                let until = Instant::now() + longest;
+                parts
+                    .iter_mut()
+                    .all(|part| part.ends_within(until.saturating_duration_since(Instant::now())))
+            }
         }
     }
 }
@@ -71,6 +84,7 @@ impl<P: Port> Engine<P> {
     pub(crate) fn evict(&self, victims: &mut [Victim], more: &mut Job, again: &mut Again) {
         victims.sort_unstable_by_key(|v| v.place);
         let mut rest = &*victims;
+        let mut dirty_runs: Vec<(Run, &[Victim])> = Vec::new();
         while let Some(first) = rest.first() {
             let dirty = self.word(first).dirty();
             let most = if dirty { CLEAN_RUN_PAGES_MAX as usize } else { usize::MAX };
@@ -83,8 +97,22 @@ impl<P: Port> Engine<P> {
                 n += 1;
             }
             let run = Run { place: first.place, pages: n as u32, demanded: 0 };
-            self.evict_run(run, &rest[..n], dirty, more, again);
-            rest = &rest[n..];
+            let (some, others) = rest.split_at(n);
+            if dirty {
+                dirty_runs.push((run, some));
+            } else {
+                self.evict_clean(run, some, more, again);
+            }
+            rest = others;
+        }
+        if dirty_runs.is_empty() {
+            return;
+        }
+        let run_bytes = u64::from(CLEAN_RUN_PAGES_MAX) * self.page_bytes;
+        let room_bytes = self.budget_bytes() / EVICTED_PART;
+        let at_a_time = (room_bytes / run_bytes).clamp(1, EVICTED_RUNS_MAX) as usize;
+        for runs in dirty_runs.chunks(at_a_time) {
+            self.evict_dirty(runs, more, again);
         }
     }
 
@@ -92,48 +120,61 @@ impl<P: Port> Engine<P> {
         self.table.word(victim.page)
     }
 
-    fn evict_run(
-        &self,
-        run: Run,
-        victims: &[Victim],
-        dirty: bool,
-        more: &mut Job,
-        again: &mut Again,
-    ) {
-        if dirty {
+    fn evict_clean(&self, run: Run, victims: &[Victim], more: &mut Job, again: &mut Again) {
+        let (file, index) = (run.place.segment.0, run.place.index);
+        if self.port.takes_victims(file) {
+            // Storage has what they hold: an error loses nothing.
+            let retire = || self.port.retire(file, index, u64::from(run.pages), false);
+            let _ = self.times.of(Spent::Io, retire);
+        }
+        self.leave(run, victims, more, again);
+    }
+
+    /// Writes runs of dirty victims back, all at a time, and takes out what was written.
+    fn evict_dirty(&self, runs: &[(Run, &[Victim])], more: &mut Job, again: &mut Again) {
+        let mut writes = Vec::with_capacity(runs.len());
+        for &(run, victims) in runs {
             if self.lock().is_overdue(run.place.segment.0) {
                 // They were chosen before that was known.
                 self.keep(victims, None, more, again);
-                return;
+            } else {
+                writes.push((self.begin_write_back(run, true), victims));
             }
-            let mut write = self.begin_write_back(run, true);
-            if !write.ends_within(OVERDUE_AFTER) {
+        }
+        // For all together.
+        let mut longest = OVERDUE_AFTER;
+        let mut writes = writes.into_iter();
+        while let Some((mut write, victims)) = writes.next() {
+            if !write.ends_within(longest) {
+                longest = Duration::ZERO;
                 self.put_off(write, victims, more, again);
-                return;
+                continue;
             }
-            if let Err(error) = self.end_write_back(write, false) {
-                if victims.len() > 1 {
+            let run = write.run;
+            // The last one of each file looks at its times.
+            let is_same = |(later, _): &(Write, _)| later.run.place.segment == run.place.segment;
+            let follows = writes.as_slice().iter().any(is_same);
+            match self.end_write_back(write, follows) {
+                Ok(()) => {
+                    for victim in victims {
+                        self.word(victim).written();
+                    }
+                    self.leave(run, victims, more, again);
+                }
+                Err(_) if victims.len() > 1 => {
                     // One bad page must not keep its neighbours: try them one by one.
                     for victim in victims {
                         let run = Run { place: victim.place, pages: 1, demanded: 0 };
-                        self.evict_run(run, std::slice::from_ref(victim), true, more, again);
+                        self.evict_dirty(&[(run, std::slice::from_ref(victim))], more, again);
                     }
-                } else {
-                    self.keep(victims, Some(error), more, again);
                 }
-                return;
-            }
-            for victim in victims {
-                self.word(victim).written();
-            }
-        } else {
-            let (file, index) = (run.place.segment.0, run.place.index);
-            let pages = u64::from(run.pages);
-            if self.port.takes_victims(file) {
-                // Storage has what they hold: an error loses nothing.
-                let _ = self.times.of(Spent::Io, || self.port.retire(file, index, pages, false));
+                Err(error) => self.keep(victims, Some(error), more, again),
             }
         }
+    }
+
+    /// Victims of which storage has all leave memory.
+    fn leave(&self, run: Run, victims: &[Victim], more: &mut Job, again: &mut Again) {
         let discarded = self.times.of(Spent::Kernel, || {
             self.port.discard(run.place.segment.0, run.place.index, u64::from(run.pages))
         });
@@ -143,6 +184,7 @@ impl<P: Port> Engine<P> {
         }
         let mut core = self.lock();
         for victim in victims {
+            core.end_presumption(victim.page, victim.place.segment.0);
             core.word(victim.page).left();
             core.rests(victim.place.segment.0);
             if let Some(file) = core.file_mut(victim.place.segment.0) {
@@ -182,8 +224,36 @@ impl<P: Port> Engine<P> {
     /// Protects a run everywhere, copies it out, and begins to write it, as far as that goes without waiting
     /// for storage. Its pages are claimed; they leave memory now or soon (`retire`), or stay.
     fn begin_write_back(&self, run: Run, retire: bool) -> Write {
-        let file = run.place.segment.0;
         let protected = self.times.of(Spent::Kernel, || self.protect_everywhere(run));
+        if protected.is_err() || !self.lock().presumes(run) {
+            return self.begin_write(run, retire, protected);
+        }
+        let buffer = match self.copy_of(run) {
+            Ok(buffer) => buffer,
+            Err(error) => return self.begin_write(run, retire, Err(error)),
+        };
+        let stored = self.stored_to_of(run, &buffer);
+        if stored == [run] {
+            self.begin_own_write(run.place.segment.0);
+            return Write { run, state: self.begin_store_of(run, buffer) };
+        }
+        self.give_buffer(buffer);
+        let mut parts = Vec::with_capacity(stored.len());
+        let mut rest = &stored[..];
+        while let Some(part) = rest.first() {
+            let together = self.together(rest);
+            if together > 1 {
+                parts.extend(self.begin_together(&rest[..together]));
+            } else {
+                parts.push(self.begin_write(*part, retire, Ok(())));
+            }
+            rest = &rest[together..];
+        }
+        Write { run, state: WriteState::Parts(parts) }
+    }
+
+    fn begin_write(&self, run: Run, retire: bool, protected: Result<(), PortError>) -> Write {
+        let file = run.place.segment.0;
         self.begin_own_write(file);
         if let Err(error) = protected {
             return Write { run, state: WriteState::Done(Err(error)) };
@@ -217,13 +287,15 @@ impl<P: Port> Engine<P> {
         if runs.len() < 2 || !self.port.begins_stores(segment.0) {
             return 1;
         }
-        let known_bytes = self.lock().known_size(segment.0);
+        let core = self.lock();
+        let known_bytes = core.known_size(segment.0);
         let mut pages = 0;
         let fits = |run: &&Run| {
             let end = run.place.index + u64::from(run.pages);
             pages += u64::from(run.pages);
             run.place.segment == segment
                 && is_short(run)
+                && !core.presumes(**run)
                 && pages <= MOVED_TOGETHER_MAX
                 && end * self.page_bytes <= known_bytes
         };
@@ -264,6 +336,15 @@ impl<P: Port> Engine<P> {
         let result = match state {
             WriteState::Done(result) => result,
             WriteState::UnderWay(storing) => self.end_store_copy(run, storing),
+            WriteState::Parts(parts) => {
+                let mut parts = parts.into_iter();
+                let mut result = Ok(());
+                while let Some(part) = parts.next() {
+                    let follows = follows || parts.len() > 0;
+                    result = result.and(self.end_write_back(part, follows));
+                }
+                return result;
+            }
         };
         let file = run.place.segment.0;
         match follows {
@@ -289,17 +370,20 @@ impl<P: Port> Engine<P> {
         result
     }
 
-    fn copy_of(&self, run: Run) -> Result<Buffer, PortError> {
+    pub(crate) fn copy_of(&self, run: Run) -> Result<Buffer, PortError> {
         let (file, index) = (run.place.segment.0, run.place.index);
         self.times.of(Spent::Kernel, || self.copy_out(file, index, u64::from(run.pages)))
     }
 
     /// Writes a copy of claimed pages, or begins to.
     fn begin_store_copy(&self, run: Run) -> WriteState {
-        let buffer = match self.copy_of(run) {
-            Ok(buffer) => buffer,
-            Err(error) => return WriteState::Done(Err(error)),
-        };
+        match self.copy_of(run) {
+            Ok(buffer) => self.begin_store_of(run, buffer),
+            Err(error) => WriteState::Done(Err(error)),
+        }
+    }
+
+    fn begin_store_of(&self, run: Run, buffer: Buffer) -> WriteState {
         let (file, index) = (run.place.segment.0, run.place.index);
         let pages = u64::from(run.pages);
         if (index + pages) * self.page_bytes > self.lock().known_size(file) {
@@ -436,6 +520,9 @@ impl<P: Port> Engine<P> {
         let mut core = self.lock();
         for place in run.places() {
             let page = core.brain.page(place).expect("claimed pages are numbered");
+            if is_written {
+                core.end_presumption(page, place.segment.0);
+            }
             core.word(page).cleaned(is_written);
             core.rests(place.segment.0);
             if !core.word(page).doomed() {

@@ -292,7 +292,11 @@ impl<P: Port> Engine<P> {
         for &other in &others {
             core.word(other).pin();
         }
-        job.append(self.make_dirty(&mut core, next));
+        let quiet = core.quiet(region.file).filter(|_| stored_next > 0);
+        match quiet {
+            Some(_) => core.begin_presumptions(region.file),
+            None => job.append(self.make_dirty(&mut core, next)),
+        }
         // Private mappings stay write-protected until their copy is counted.
         let protect = match region.shared {
             true => !(word.dirty() && (writes || !self.exact && !core.lacks_room(place))),
@@ -302,6 +306,11 @@ impl<P: Port> Engine<P> {
         let space = fault.space;
         // Nobody has to be interrupted as long as the program waits.
         self.unmap(&mut job);
+        // Before the program goes on.
+        let stored_next = match quiet {
+            Some(quiet) => self.presume_next(next, quiet, &mut job),
+            None => stored_next,
+        };
         // What comes along first: the program goes on as soon as its own page is mapped.
         for run in std::mem::take(&mut job.map) {
             self.map_run(run, space, region, false, again);
@@ -398,6 +407,7 @@ impl<P: Port> Engine<P> {
         drop(core);
         let _ = self.port.discard(place.segment.0, place.index, 1);
         let mut core = self.lock();
+        core.end_presumption(page, place.segment.0);
         word.dropped();
         core.rests(place.segment.0);
         let input = Input::Drop { segment: place.segment, first: place.index, pages: 1 };

@@ -4,7 +4,7 @@
 //! itself (io_uring): so the two go on side by side, and so do several requests. What is read in
 //! place, without a buffer, is asked for when there is room.
 
-use crate::engine::core::{Core, Job};
+use crate::engine::core::{Core, Job, Quiet};
 use crate::engine::job::Wait;
 use crate::engine::stats::Spent;
 use crate::engine::{Again, Buffer, Engine};
@@ -12,12 +12,6 @@ use crate::port::{FileNo, Loading, LoadingInPlace, Port, PortError};
 use pagekeeper_frames::{Input, Place, Run, WINDOW_PAGES_MAX};
 use pagekeeper_policy::Page;
 
-/// Buffers kept for the next transfers: short ones, and one for each window that is under way, which
-/// is what the budget sets aside.
-const SHORT_BUFFERS_KEPT: usize = 3;
-const LONG_BUFFERS_KEPT: usize = 2;
-/// Size of the short ones.
-const SHORT_BUFFER_BYTES: usize = 16 << 10;
 /// Most requests of one job that are under way at a time. Each has a buffer, or reads in place.
 const UNDER_WAY_MAX: usize = 4;
 
@@ -27,11 +21,19 @@ enum UnderWay {
     InPlace(LoadingInPlace),
 }
 
+/// A read that has perhaps begun.
+#[derive(Default)]
+struct Begun {
+    under_way: Option<UnderWay>,
+    /// What the file was like before.
+    quiet: Option<Quiet>,
+}
+
 /// Claimed runs that are near each other, read in one request, with what lies between them.
 pub(crate) struct Request {
     first: Run,
     others: Vec<Run>,
-    under_way: Option<UnderWay>,
+    begun: Begun,
 }
 
 impl Request {
@@ -86,7 +88,7 @@ impl<P: Port> Engine<P> {
             requests.extend(self.requests(&job.fetch[asked_for..]));
             job.fetch.clear();
         } else {
-            for begun in requests.iter().filter(|request| request.under_way.is_some()) {
+            for begun in requests.iter().filter(|request| request.begun.under_way.is_some()) {
                 // It was read all the same.
                 let bytes = begun.pages() * self.page_bytes;
                 self.count(&mut self.lock(), begun.place().segment.0, |c| c.read_bytes += bytes);
@@ -102,7 +104,7 @@ impl<P: Port> Engine<P> {
 
     /// Asks storage for short runs of one file together, a request each.
     pub(crate) fn fetch_together(&self, file: FileNo, runs: &[Run]) -> Vec<Request> {
-        let request = |&first| Request { first, others: Vec::new(), under_way: None };
+        let request = |&first| Request { first, others: Vec::new(), begun: Begun::default() };
         let mut requests: Vec<Request> = runs.iter().map(request).collect();
         let range = |run: &Run| run.place.index..run.place.index + u64::from(run.pages);
         let ranges: Vec<_> = runs.iter().map(range).collect();
@@ -112,7 +114,7 @@ impl<P: Port> Engine<P> {
         match self.times.of(Spent::Io, || self.port.begin_loads(file, &ranges)) {
             Some(begun) => {
                 for (request, loading) in requests.iter_mut().zip(begun) {
-                    request.under_way = Some(UnderWay::InPlace(loading));
+                    request.begun.under_way = Some(UnderWay::InPlace(loading));
                 }
             }
             None => self.begin_in_buffers(requests.iter_mut().take(UNDER_WAY_MAX)),
@@ -123,8 +125,12 @@ impl<P: Port> Engine<P> {
     fn requests(&self, runs: &[Run]) -> Vec<Request> {
         let mut requests = Vec::with_capacity(runs.len());
         for runs in Run::requests(runs, |segment| self.port.gap_pages_max(segment.0)) {
-            let request =
-                |first, others: &[Run]| Request { first, others: others.to_vec(), under_way: None };
+            let quiet = self.lock().told_quiet(runs[0].place.segment.0);
+            let request = |first, others: &[Run]| Request {
+                first,
+                others: others.to_vec(),
+                begun: Begun { under_way: None, quiet },
+            };
             match runs {
                 [run] => {
                     // Long ones have parts.
@@ -150,7 +156,7 @@ impl<P: Port> Engine<P> {
             let begun =
                 self.times.of(Spent::Io, || self.port.begin_load(segment.0, index, buffer, pages));
             match begun {
-                Ok(loading) => request.under_way = Some(UnderWay::InBuffer(loading)),
+                Ok(loading) => request.begun.under_way = Some(UnderWay::InBuffer(loading)),
                 Err(buffer) => self.give_buffer(buffer),
             }
         }
@@ -162,8 +168,8 @@ impl<P: Port> Engine<P> {
             let Place { segment, index } = request.place();
             let pages = request.pages();
             let begin = || self.port.begin_load_in_place(segment.0, index, pages);
-            if request.under_way.is_none() {
-                request.under_way = self.times.of(Spent::Io, begin).map(UnderWay::InPlace);
+            if request.begun.under_way.is_none() {
+                request.begun.under_way = self.times.of(Spent::Io, begin).map(UnderWay::InPlace);
             }
         }
     }
@@ -193,7 +199,9 @@ impl<P: Port> Engine<P> {
 
     /// Begins the next of the requests behind one that is about to be waited for.
     fn begin_next(&self, behind: &mut [Request]) {
-        if let Some(next) = behind.get_mut(UNDER_WAY_MAX - 2).filter(|r| r.under_way.is_none()) {
+        if let Some(next) =
+            behind.get_mut(UNDER_WAY_MAX - 2).filter(|r| r.begun.under_way.is_none())
+        {
             self.begin_in_buffers(std::iter::once(&mut *next));
             self.begin_in_place(std::iter::once(next));
         }
@@ -214,13 +222,13 @@ impl<P: Port> Engine<P> {
         again: &mut Again,
         mut came: impl FnMut(Run, &Again),
     ) -> Result<(), PortError> {
-        let Request { first, others, under_way } = request;
+        let Request { first, others, begun } = request;
         if others.is_empty() {
-            let run = self.fetch_run(first, under_way, dirty, pin, again)?;
+            let run = self.fetch_run(first, begun, dirty, pin, again)?;
             came(run, again);
             return Ok(());
         }
-        let loading = match under_way {
+        let loading = match begun.under_way {
             Some(UnderWay::InBuffer(loading)) => Some(loading),
             _ => None,
         };
@@ -271,20 +279,20 @@ impl<P: Port> Engine<P> {
         pin: bool,
         again: &mut Again,
     ) -> Result<Run, PortError> {
-        self.fetch_run(run, None, dirty, pin, again)
+        self.fetch_run(run, Begun::default(), dirty, pin, again)
     }
 
     fn fetch_run(
         &self,
         run: Run,
-        under_way: Option<UnderWay>,
+        begun: Begun,
         dirty: bool,
         pin: bool,
         again: &mut Again,
     ) -> Result<Run, PortError> {
         debug_assert!(run.pages <= WINDOW_PAGES_MAX.max(run.demanded));
         let mut buffer = None;
-        let result = self.fetch_with(&mut buffer, run, under_way, dirty, pin, again);
+        let result = self.fetch_with(&mut buffer, run, begun, dirty, pin, again);
         if let Some(buffer) = buffer {
             self.give_buffer(buffer);
         }
@@ -295,16 +303,17 @@ impl<P: Port> Engine<P> {
         &self,
         buffer: &mut Option<Buffer>,
         mut run: Run,
-        mut under_way: Option<UnderWay>,
+        mut begun: Begun,
         dirty: bool,
         pin: bool,
         again: &mut Again,
     ) -> Result<Run, PortError> {
         let loaded = loop {
-            let filled = self.load(buffer, under_way.take(), run);
+            let filled = self.load(buffer, begun.under_way.take(), run);
             let keep = if run.pages > run.demanded { run.demanded } else { 1 };
             match filled {
                 Err(_) if run.demanded > 0 && run.pages > keep => {
+                    begun.quiet = None;
                     self.abandon(run, keep, again);
                     run.pages = keep;
                     run.demanded = keep;
@@ -317,6 +326,9 @@ impl<P: Port> Engine<P> {
                 self.arrived(run, bytes, dirty, pin, again);
                 if bytes == 0 {
                     self.store_ahead(run);
+                }
+                if let (Some(quiet), Some(content)) = (begun.quiet, buffer) {
+                    self.presume_ahead(run, quiet, content);
                 }
                 Ok(run)
             }
@@ -518,33 +530,5 @@ impl<P: Port> Engine<P> {
         core.fill_failed(gone);
         again.extend(core.unpark_range(run.place.segment.0, from..from + u64::from(gone.pages)));
         self.rested();
-    }
-
-    // ---- buffers ----------------------------------------------------------------------------
-
-    /// Memory for a transfer: a short or a long buffer, kept ones first, since new memory costs
-    /// a fault a page.
-    pub(crate) fn take_buffer(&self, bytes: usize) -> Result<Buffer, PortError> {
-        let short = bytes <= SHORT_BUFFER_BYTES;
-        {
-            let mut pool = self.buffers.lock().expect("buffer pool");
-            let fits = |b: &Buffer| b.len() >= bytes && (b.len() <= SHORT_BUFFER_BYTES) == short;
-            if let Some(at) = pool.iter().rposition(fits) {
-                return Ok(pool.swap_remove(at));
-            }
-        }
-        let bytes = if short { SHORT_BUFFER_BYTES } else { bytes };
-        Buffer::new(bytes).map_err(|e| PortError::Io(e.raw_os_error()))
-    }
-
-    pub(crate) fn give_buffer(&self, buffer: Buffer) {
-        let mut pool = self.buffers.lock().expect("buffer pool");
-        let short = |b: &Buffer| b.len() <= SHORT_BUFFER_BYTES;
-        let alike = pool.iter().filter(|b| short(b) == short(&buffer)).count();
-        if alike < if short(&buffer) { SHORT_BUFFERS_KEPT } else { LONG_BUFFERS_KEPT } {
-            pool.push(buffer);
-        } else if let Some(at) = pool.iter().position(|b| !short(b) && b.len() < buffer.len()) {
-            pool[at] = buffer;
-        }
     }
 }

@@ -478,6 +478,7 @@ impl<P: Port> Engine<P> {
             }
             let mut core = self.lock();
             for (page, place) in claimed {
+                core.end_presumption(page, file);
                 core.word(page).dropped();
                 core.rests(file);
                 // Only now: the frame was in use until its page was out.

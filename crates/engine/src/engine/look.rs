@@ -228,6 +228,9 @@ impl<P: Port> Engine<P> {
         };
         let Some(seen) = seen else { return false };
         let Seen { mut now, before, known_bytes, .. } = seen;
+        if !seen.is_own || !seen.unread.is_empty() {
+            self.settle_presumed(file, 0..u64::MAX, again);
+        }
         for Range { start, end } in seen.unread {
             let len = end.min(now.size_bytes).saturating_sub(start);
             self.patch_all(file, start, len, STORED, again);
@@ -276,6 +279,7 @@ impl<P: Port> Engine<P> {
         let Some(found) = self.lock().file(file).map(|f| f.foreign.found()) else { return };
         // What is read of it from now on is what they wrote, and no part of it.
         self.port.await_writes(file);
+        self.settle_presumed(file, 0..u64::MAX, again);
         self.drop_pages(file, 0..u64::MAX, Leaving::Clean, again);
         let mut core = self.lock();
         let pages = core.pages_in(file, 0..u64::MAX);

@@ -187,8 +187,8 @@ pub(crate) enum Claim {
 }
 
 impl Core {
-    /// Nobody begins to overwrite a file before its last fence is gone. Who does so now gets one,
-    /// and says when it is done.
+    /// Nobody begins to overwrite a file before its last fence is gone (and no page of it is dirty that
+    /// nobody may have stored to). Who does so now gets one, and says when it is done.
     pub(crate) fn bar_overwrites(&mut self, file: FileNo) {
         let Some(pages) = self.overwrites.as_ref().and_then(|o| o.meet(file)) else { return };
         let size_bytes_max = self.known_size(file);
@@ -202,10 +202,17 @@ impl Core {
     /// Puts a fence around what a client overwrites of a file, if one does.
     pub(crate) fn meet_overwrite(&mut self, file: FileNo) {
         self.bar_overwrites(file);
-        if let (Some(overwrites), Some(f)) = (&self.overwrites, self.file(file))
-            && f.fences.is_empty()
-        {
-            overwrites.allow(file);
+        self.allow_overwrites(file);
+    }
+
+    /// Clients may overwrite a file again, unless there is a reason that they say so.
+    pub(crate) fn allow_overwrites(&mut self, file: FileNo) {
+        let Some(f) = self.file_mut(file) else { return };
+        if f.fences.is_empty() && f.presumed.is_none() {
+            f.presumed.ended();
+            if let Some(overwrites) = &self.overwrites {
+                overwrites.allow(file);
+            }
         }
     }
 

@@ -1,10 +1,12 @@
-//! The shared tables that the holder process reads when the manager dies: page words, and which
-//! file each extent of page numbers belongs to.
+//! The shared tables that the holder process reads when the manager dies: page words, which file each
+//! extent of page numbers belongs to, and what pages held that count as dirty before they are stored to.
 
 use crate::engine::word::{Word, WordRef};
 use pagekeeper_frames::{EXTENT_PAGES, Place, Segment};
 use pagekeeper_policy::Page;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use twox_hash::XxHash3_64;
 
 /// Most page numbers in use at once: a terabyte of touched pages.
 pub const TABLE_PAGES: usize = 1 << 28;
@@ -13,6 +15,11 @@ pub const WORDS_BYTES: usize = TABLE_PAGES * 4;
 /// Bytes of the extents at full size, and of how many of them were ever used.
 pub const EXTENTS_BYTES: usize = (TABLE_PAGES / EXTENT_PAGES as usize + 1) * 8;
 
+/// Bytes of the digests at full size, and of how many of them were ever used.
+pub const DIGESTS_BYTES: usize = (TABLE_PAGES + 1) * 8;
+/// Digests in one page of the machine's.
+pub(crate) const DIGESTS_PER_PAGE: usize = 4096 / 8;
+
 const INDEX_BITS: u32 = 40;
 /// This part of all numbers is left to what one decision is about: of all, four million pages.
 const DECISION_PART: u64 = 64;
@@ -20,10 +27,23 @@ const DECISION_PART: u64 = 64;
 /// The words of one extent's pages.
 pub(crate) type ExtentWords = [AtomicU32; EXTENT_PAGES as usize];
 
-/// Both tables. They live as long as the process.
+/// What pages held.
+#[derive(Clone, Copy)]
+struct Digests {
+    /// Behind the last page that ever had one: see [`Table::used_extents`].
+    used: &'static AtomicU64,
+    /// 0: none.
+    of_pages: &'static [AtomicU64],
+    /// Nobody who writes to files knows it.
+    seed: u64,
+}
+
+/// All tables. They live as long as the process.
 #[derive(Clone, Copy)]
 pub struct Table {
     words: &'static [AtomicU32],
+    /// None where no page counts as dirty before it is stored to.
+    digests: Option<Digests>,
     /// Behind the last extent that was ever assigned: even reading what was never written takes memory
     /// (tmpfs), which nobody may have any more when the holder looks for what is dirty.
     used_extents: &'static AtomicU64,
@@ -38,7 +58,55 @@ impl Table {
     /// `extents` is empty.
     pub fn new(words: &'static [AtomicU32], extents: &'static [AtomicU64]) -> Table {
         let (used_extents, extents) = extents.split_first().expect("it holds one more");
-        Table { words, used_extents, extents }
+        Table { words, digests: None, used_extents, extents }
+    }
+
+    /// The same tables, with digests over shared memory, zeros at first.
+    ///
+    /// # Panics
+    /// `digests` is empty.
+    #[must_use]
+    pub fn with_digests(self, digests: &'static [AtomicU64]) -> Table {
+        let (used, of_pages) = digests.split_first().expect("it holds one more");
+        let seed = RandomState::new().build_hasher().finish();
+        Table { digests: Some(Digests { used, of_pages, seed }), ..self }
+    }
+
+    /// Whether pages may count as dirty before they are stored to.
+    pub(crate) fn has_digests(&self) -> bool {
+        self.digests.is_some()
+    }
+
+    /// What stands for the content of a page: another content has another, but for a chance of one in 2⁶⁴.
+    /// None where no page counts as dirty before it is stored to. Never 0.
+    pub(crate) fn digest(&self, content: &[u8]) -> Option<u64> {
+        let Digests { seed, .. } = self.digests?;
+        Some(XxHash3_64::oneshot_with_seed(seed, content).max(1))
+    }
+
+    /// What a page held when it began to count as dirty, though nobody had stored to it; none if somebody had.
+    pub(crate) fn presumption(&self, page: Page) -> Option<u64> {
+        let Digests { used, of_pages, .. } = self.digests?;
+        let is_used = (page.index() as u64) < used.load(Ordering::Acquire);
+        let digest = is_used.then(|| of_pages[page.index()].load(Ordering::Acquire))?;
+        (digest != 0).then_some(digest)
+    }
+
+    /// Notes that.
+    pub(crate) fn presume(&self, page: Page, digest: u64) {
+        if let Some(Digests { used, of_pages, .. }) = self.digests {
+            of_pages[page.index()].store(digest, Ordering::Release);
+            used.fetch_max(page.index() as u64 + 1, Ordering::Release);
+        }
+    }
+
+    /// A page was stored to, or is not dirty any more.
+    pub(crate) fn end_presumption(&self, page: Page) {
+        if let Some(Digests { of_pages, .. }) = self.digests
+            && self.presumption(page).is_some()
+        {
+            of_pages[page.index()].store(0, Ordering::Release);
+        }
     }
 
     /// Tables of this process alone, for so many pages.
@@ -46,7 +114,8 @@ impl Table {
         let words: Vec<AtomicU32> = (0..pages).map(|_| AtomicU32::new(0)).collect();
         let extents: Vec<AtomicU64> =
             (0..=pages.div_ceil(EXTENT_PAGES as usize)).map(|_| AtomicU64::new(0)).collect();
-        Table::new(words.leak(), extents.leak())
+        let digests: Vec<AtomicU64> = (0..=pages).map(|_| AtomicU64::new(0)).collect();
+        Table::new(words.leak(), extents.leak()).with_digests(digests.leak())
     }
 
     /// Whether so many numbers are in use that those which one decision may give out could be too many.
@@ -85,6 +154,11 @@ impl Table {
 
     /// Every dirty page.
     pub fn dirty(&self) -> impl Iterator<Item = Place> + '_ {
+        self.numbered_dirty().map(|(_, place)| place)
+    }
+
+    /// Every dirty page, with its number.
+    pub(crate) fn numbered_dirty(&self) -> impl Iterator<Item = (Page, Place)> + '_ {
         let used = self.used_extents.load(Ordering::Acquire) as usize;
         self.extents[..used.min(self.extents.len())]
             .iter()
@@ -100,7 +174,7 @@ impl Table {
                     let page = Page(e as u32 * EXTENT_PAGES + i);
                     self.word(page)
                         .dirty()
-                        .then_some(Place { segment, index: first + u64::from(i) })
+                        .then_some((page, Place { segment, index: first + u64::from(i) }))
                 })
             })
     }

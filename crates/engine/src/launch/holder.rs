@@ -8,12 +8,14 @@
 //! (their faults block, and so do programs that start meanwhile: they never see a wrong byte), writes
 //! every dirty page to its file, and says so.
 
-use crate::engine::table::{EXTENTS_BYTES, Table, WORDS_BYTES};
+use crate::engine::table::{DIGESTS_BYTES, EXTENTS_BYTES, Table, WORDS_BYTES};
 use crate::live::store::Store;
 use crate::manager::server::errno_of;
 use crate::manager::{Witness, path_of};
 use crate::port::{PAGE_BYTES, SpaceNo};
 use crate::standby::interject::interject;
+use pagekeeper_frames::Place;
+use pagekeeper_policy::Page;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::file::{self, FileId, TransferFlags};
 use pagekeeper_sys::process::{self, Child};
@@ -91,7 +93,10 @@ impl Holder {
         let (_, extents) = SharedMap::create("pagekeeper-extents", EXTENTS_BYTES)?;
         let words: &'static SharedMap = Box::leak(Box::new(words));
         let extents: &'static SharedMap = Box::leak(Box::new(extents));
-        let table = Table::new(words.all(), extents.all());
+        let mut table = Table::new(words.all(), extents.all());
+        if let Ok((_, digests)) = SharedMap::create("pagekeeper-digests", DIGESTS_BYTES) {
+            table = table.with_digests(Box::leak(Box::new(digests)).all());
+        }
         let child =
             process::fork_with(theirs.into_fd(), |socket| be(Connection::from_fd(socket), table))?;
         let released = AtomicBool::new(false);
@@ -396,7 +401,16 @@ impl Held {
         let mut rescue = Rescue { stopped, ..Rescue::default() };
         let named = |(no, fd): (u32, OwnedFd)| (no, (path_of(fd.as_fd()), Store::adopt(fd)));
         let stores: HashMap<u32, (String, Store)> = self.stores.drain().map(named).collect();
-        let mut dirty: Vec<_> = table.dirty().collect();
+        let is_stored_to = |&(page, place): &(Page, Place)| {
+            // Others may have written to what nobody stored to here.
+            let Some(then) = table.presumption(page) else { return true };
+            let Some(memfd) = self.memfds.get(&place.segment.0) else { return true };
+            let mut data = [0; PAGE_BYTES as usize];
+            !read_all(memfd, &mut data, place.index * PAGE_BYTES)
+                || table.digest(&data) != Some(then)
+        };
+        let dirty = table.numbered_dirty().filter(is_stored_to);
+        let mut dirty: Vec<Place> = dirty.map(|(_, place)| place).collect();
         dirty.sort_unstable();
         let mut rest = &dirty[..];
         while let Some(first) = rest.first() {

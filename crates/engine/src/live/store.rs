@@ -592,6 +592,21 @@ impl Store {
         Ok(())
     }
 
+    /// Whole pages are likely to be stored to: for how many of them, the first ones, there is storage.
+    pub(crate) fn room_ahead(&self, pages: Range<u64>) -> u64 {
+        let access = self.access();
+        let (offset, len) = (pages.start * PAGE_BYTES, (pages.end - pages.start) * PAGE_BYTES);
+        if !access.writable {
+            return 0;
+        }
+        let room = file::allocated_len(&access.plain, offset, len).unwrap_or(0) / PAGE_BYTES;
+        // Else what was given storage ahead would be taken for in vain, and nothing given any more.
+        if room > 0 {
+            self.ahead.lock().expect("lock").stores(&(pages.start..pages.start + room));
+        }
+        room
+    }
+
     /// Punches a hole (`madvise(2)` MADV_REMOVE on a mapping of the file).
     ///
     /// # Errors
@@ -770,6 +785,33 @@ mod tests {
             }
         }
         assert!(found_without < 64, "{found_without}");
+    }
+
+    /// Who may go on without asking is heard of all the same: what was given ahead is not in vain.
+    #[test]
+    fn pages_that_are_stored_to_without_asking_count_for_what_is_given_ahead() {
+        const PAGES: u64 = 8192;
+        let path = std::env::temp_dir().join(format!("pagekeeper-ahead-{}", std::process::id()));
+        let options = std::fs::File::options().read(true).write(true).create(true).clone();
+        let file = options.open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        file.set_len(PAGES * PAGE_BYTES).unwrap();
+        let store = Store::open(file.as_fd()).unwrap();
+        store.allow_writes(file.as_fd()).unwrap();
+        assert_eq!(store.room_ahead(0..4), 0, "nothing was stored");
+        let (mut page, mut asked) = (0, 0);
+        while page < PAGES {
+            store.reserve(page * PAGE_BYTES, PAGE_BYTES).unwrap();
+            asked += 1;
+            page += 1 + store.room_ahead(page + 1..(page + 65).min(PAGES));
+        }
+        if !file::is_allocated(&file, 0, PAGE_BYTES).unwrap() {
+            eprintln!("skipped: there is no storage to be had here, or none to be seen");
+            return;
+        }
+        assert_eq!(file::has_hole(&file, 0, PAGES * PAGE_BYTES), Ok(true), "it was not written to");
+        assert_eq!(file::is_allocated(&file, 0, PAGES * PAGE_BYTES), Ok(true));
+        assert!(asked < PAGES / 32, "{asked}");
     }
 
     /// One write from memory as an allocator gives it, and all that followed went through the kernel's

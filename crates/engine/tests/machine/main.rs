@@ -8,4 +8,5 @@ mod fake;
 mod mappings;
 mod overwrites;
 mod power_cut;
+mod presumed;
 mod programs;

@@ -34,8 +34,9 @@ impl Core {
         let ticket = self.next_ticket;
         let (first, end) = (pages.start, pages.end);
         let preparing = change != Change::Drop;
-        let fences = &mut self.file_mut(file)?.fences;
-        fences.push(Fence { ticket, change, first, end, preparing, size_bytes_max });
+        let f = self.file_mut(file)?;
+        f.fences_put += 1;
+        f.fences.push(Fence { ticket, change, first, end, preparing, size_bytes_max });
         self.next_ticket += 1;
         Some(ticket)
     }
@@ -45,11 +46,7 @@ impl Core {
         let f = self.file_mut(file)?;
         let at = f.fences.iter().position(|f| f.ticket == ticket)?;
         let fence = f.fences.swap_remove(at);
-        if f.fences.is_empty()
-            && let Some(overwrites) = &self.overwrites
-        {
-            overwrites.allow(file);
-        }
+        self.allow_overwrites(file);
         Some(fence)
     }
 

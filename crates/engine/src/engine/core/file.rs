@@ -1,6 +1,7 @@
 //! What is known of a file.
 
 use crate::engine::change::Change;
+use crate::engine::core::presumed::Presumed;
 use crate::engine::errors::WriteErrors;
 use crate::engine::mappings::Mappings;
 use crate::engine::open_pages::OpenPages;
@@ -97,6 +98,10 @@ pub(crate) struct File {
     pub(crate) pages: u64,
     pub(crate) mappings: Mappings,
     pub(crate) fences: Vec<Fence>,
+    /// How many were put so far.
+    pub(crate) fences_put: u64,
+    /// Pages that count as dirty before anybody stored to them.
+    pub(crate) presumed: Presumed,
     /// The fence of an overwrite that a client began without a message.
     pub(crate) overwrite: Option<u64>,
     /// What somebody else added while one of ours was changing its last page: when that one is done, storage
@@ -160,6 +165,8 @@ impl File {
             pages,
             mappings: Mappings::default(),
             fences: Vec::new(),
+            fences_put: 0,
+            presumed: Presumed::default(),
             overwrite: None,
             unread: RangeSet::new(),
             open: None,
