@@ -141,8 +141,12 @@ impl<P: Port> Engine<P> {
         let (mut core, ()) = self.wait_until(again, alone);
         let stored_first = matches!(change, Change::Other | Change::Hold);
         if !stored_first && change != Change::Drop && core.presumes_any(file) {
+            let settled = match change {
+                Change::Write => core.disturb_presumptions(file),
+                _ => pages.clone(),
+            };
             drop(core);
-            self.settle_presumed(file, pages.clone(), again);
+            self.settle_presumed(file, settled, again);
             core = self.lock();
         }
         if !stored_first {

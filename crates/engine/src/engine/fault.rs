@@ -32,6 +32,25 @@ struct Unreserved {
     grown: u64,
 }
 
+/// What storage is asked for before a store.
+#[derive(Clone, Copy)]
+struct Room {
+    page: Unreserved,
+    /// How many pages behind it may become dirty with it: those that are likely to, and then those that
+    /// storage has room for as it is.
+    next_pages: u32,
+}
+
+/// A fault whose page is in memory.
+#[derive(Clone, Copy)]
+struct Touched {
+    fault: Fault,
+    region: Region,
+    place: Place,
+    /// Pages behind it that may become dirty with it.
+    next_pages_max: u32,
+}
+
 /// A fault whose page is not in memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Missed {
@@ -75,22 +94,20 @@ impl<P: Port> Engine<P> {
         while let Some(unreserved) = self.attempt(fault, reserved, again) {
             // Storage may lack blocks for the page: a full disk is an error at the write, not
             // at some later write-back.
-            let Unreserved { place, dirty, grown } = unreserved;
+            let Room { page, next_pages } = unreserved;
+            let Unreserved { place, dirty, grown } = page;
             if let Err(error) = self.reserve_page(place, dirty, grown) {
                 self.fail(fault, error, again);
                 return;
             }
-            reserved = Some(unreserved);
+            let next = Place { index: place.index + 1, ..place };
+            let next = Run { place: next, pages: next_pages, demanded: 0 };
+            reserved = Some(Room { page, next_pages: self.room_ahead(next) });
         }
     }
 
     /// Serves a fault, or says for which page storage has to be reserved first.
-    fn attempt(
-        &self,
-        fault: Fault,
-        reserved: Option<Unreserved>,
-        again: &mut Again,
-    ) -> Option<Unreserved> {
+    fn attempt(&self, fault: Fault, reserved: Option<Room>, again: &mut Again) -> Option<Room> {
         let touched = fault.addr & !(PAGE_BYTES - 1);
         // Whoever asks first finds out, which is no work for under the lock.
         let maps_protected = self.port.maps_protected();
@@ -155,9 +172,12 @@ impl<P: Port> Engine<P> {
             return None;
         }
         let unreserved = Unreserved { place, dirty, grown };
-        let has_room = if dirty { !lacks_room } else { reserved == Some(unreserved) };
+        let reserved = reserved.filter(|room| room.page == unreserved);
+        let has_room = if dirty { !lacks_room } else { reserved.is_some() };
         if shared_write && ask && !has_room {
-            return Some(unreserved);
+            let is_seen = fault.protected && !dirty && !self.exact && !core.is_heap(region.file);
+            let next_pages = if is_seen { core.stored_next(fault.space, region, place) } else { 0 };
+            return Some(Room { page: unreserved, next_pages });
         }
         if wants_write
             && !region.shared
@@ -177,7 +197,14 @@ impl<P: Port> Engine<P> {
                 drop(core);
                 self.fault_in(job, missed, again);
             }
-            State::Resident => self.fault_resident(core, fault, region, place, again),
+            State::Resident => {
+                let next_pages_max = match reserved {
+                    // A heap has all of its room, or none.
+                    _ if !ask || core.is_heap(region.file) => u32::MAX,
+                    reserved => reserved.map_or(0, |room| room.next_pages),
+                };
+                self.fault_resident(core, Touched { fault, region, place, next_pages_max }, again);
+            }
             _ => unreachable!("busy pages were parked"),
         }
         None
@@ -245,11 +272,10 @@ impl<P: Port> Engine<P> {
     fn fault_resident<'a>(
         &'a self,
         mut core: MutexGuard<'a, Core>,
-        fault: Fault,
-        region: Region,
-        place: Place,
+        what: Touched,
         again: &mut Again,
     ) {
+        let Touched { fault, region, place, next_pages_max } = what;
         let touched = fault.addr & !(PAGE_BYTES - 1);
         let (_, addr) = core.place_of(region, touched);
         let page = core.brain.page(place).expect("resident pages are numbered");
@@ -281,7 +307,7 @@ impl<P: Port> Engine<P> {
             Vec::new()
         };
         let stored_next = if first_write && hidden && fault.protected && !self.exact {
-            core.stored_next(fault.space, region, place)
+            core.stored_next(fault.space, region, place).min(next_pages_max)
         } else {
             0
         };

@@ -142,7 +142,7 @@ impl Core {
         }
     }
 
-    fn is_heap(&self, file: FileNo) -> bool {
+    pub(crate) fn is_heap(&self, file: FileNo) -> bool {
         self.file(file).is_some_and(|f| f.heap.is_some())
     }
 

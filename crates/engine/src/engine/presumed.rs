@@ -23,7 +23,6 @@ impl<P: Port> Engine<P> {
     /// ([`begin_presumptions`](Core::begin_presumptions) was called then), count as dirty from now on, the
     /// first ones at least. Returns how many; what follows is added to the job.
     pub(crate) fn presume_next(&self, run: Run, quiet: Quiet, job: &mut Job) -> u32 {
-        let run = self.with_room(run, quiet);
         let digests = self.copy_of(run).map(|content| {
             let digests = self.digests(run, &content);
             self.give_buffer(content);
@@ -53,8 +52,10 @@ impl<P: Port> Engine<P> {
         if self.exact {
             return;
         }
-        let ahead = self.lock().brain.stored_on(run);
-        let ahead = self.with_room(ahead, quiet);
+        let mut ahead = self.lock().brain.stored_on(run);
+        if quiet.holes {
+            ahead.pages = self.room_ahead(ahead);
+        }
         if ahead.pages == 0 {
             return;
         }
@@ -76,15 +77,14 @@ impl<P: Port> Engine<P> {
         self.run_later(job, None);
     }
 
-    /// The pages of a run, the first ones, that can be written back once they are dirty.
-    fn with_room(&self, run: Run, quiet: Quiet) -> Run {
-        if !quiet.holes || run.pages == 0 {
-            return run;
+    /// How many pages of a run, the first ones, have room on storage as it is.
+    pub(crate) fn room_ahead(&self, run: Run) -> u32 {
+        if run.pages == 0 {
+            return 0;
         }
         let (file, index) = (run.place.segment.0, run.place.index);
-        let pages =
-            self.times.of(Spent::Io, || self.port.room_ahead(file, index, run.pages.into()));
-        Run { pages: pages as u32, ..run }
+        let pages = u64::from(run.pages);
+        self.times.of(Spent::Io, || self.port.room_ahead(file, index, pages)) as u32
     }
 
     /// Pages that held this, by what stands for it, count as dirty from now on.

@@ -1,7 +1,7 @@
 //! Pages that count as dirty before anybody stored to them: a stream of stores has few faults, and what
 //! others wrote to pages that nobody stored to stays.
 
-use crate::fake::{Access, Rng, World, watched, world::Setup};
+use crate::fake::{Access, Bus, Rng, World, watched, world::Setup};
 use pagekeeper::engine::transfer::Change;
 use pagekeeper::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
 use std::sync::Arc;
@@ -133,6 +133,49 @@ fn what_a_call_wrote_is_undone_by_a_store_of_what_was_there() {
         mapped.put(40, FIRST);
         assert_eq!(mapped.world.engine.flush_all(), []);
         assert_eq!(mapped.stored(40), FIRST);
+    });
+}
+
+/// Who overwrites something by a call says so as long as pages are presumed dirty, which costs a message.
+#[test]
+fn calls_end_what_is_presumed_and_many_for_good() {
+    watched(30, || {
+        let mapped = Mapped::stored_to();
+        let engine = &mapped.world.engine;
+        for round in 0..10 {
+            let is_presumed = engine.dirty_pages(mapped.file) > 32;
+            assert_eq!(is_presumed, round < 4, "round {round}");
+            mapped.call(100, round);
+            assert_eq!(engine.dirty_pages(mapped.file), 32);
+            assert_eq!(engine.flush_all(), []);
+            (0..32).for_each(|page| mapped.put(page, round));
+        }
+        assert_eq!(engine.flush_all(), []);
+        (0..32).for_each(|page| assert_eq!(mapped.stored(page), 9));
+    });
+}
+
+#[test]
+fn a_full_disk_is_an_error_at_the_store() {
+    watched(30, || {
+        let world = World::new(&Setup { frames: 2 * PAGES as u32, ..Setup::default() });
+        let file = world.file_with_holes(vec![b'a'; (PAGES * PAGE_BYTES) as usize], true);
+        let space = world.space();
+        world.mmap(space, BASE, file, 0, PAGES, true);
+        let mapped = Mapped { world, file, space, pages: PAGES };
+        (0..PAGES).for_each(|page| assert_eq!(mapped.get(page), FIRST));
+        {
+            let held = &mut mapped.world.machine.lock().files[file as usize];
+            held.reserved.extend(0..24);
+            held.full.extend(24..PAGES);
+        }
+        (0..24).for_each(|page| mapped.put(page, page));
+        assert!(mapped.write_faults() <= 12, "{}", mapped.write_faults());
+        let at = BASE + 24 * PAGE_BYTES;
+        assert_eq!(mapped.world.access(space, at, Access::Write(1), 1), Err(Bus));
+        assert_eq!(mapped.world.engine.dirty_pages(file), 24);
+        assert_eq!(mapped.world.engine.flush_all(), []);
+        (0..24).for_each(|page| assert_eq!(mapped.stored(page), page));
     });
 }
 

@@ -4,6 +4,7 @@ use super::Core;
 use crate::port::FileNo;
 use pagekeeper_frames::{Place, Run};
 use pagekeeper_policy::Page;
+use std::ops::Range;
 
 /// Of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -14,7 +15,12 @@ pub(crate) struct Presumed {
     beginning: u32,
     /// How often there were none any more.
     endings: u64,
+    /// How often somebody had to say what he was about to overwrite because there were some.
+    disturbed: u32,
 }
+
+/// So often.
+const DISTURBED_MAX: u32 = 4;
 
 impl Presumed {
     /// There are none, nor will there be soon.
@@ -48,7 +54,8 @@ impl Core {
         let f = self.file(file).filter(|f| f.heap.is_none() && self.table.has_digests())?;
         let is_known = !f.has_no_time() && !self.is_changing(file) && !self.is_behind(file);
         let is_written = !f.on_request && !self.is_overdue(file);
-        (is_known && is_written && self.machine_pages == 1).then(|| Quiet {
+        let is_disturbed = f.presumed.disturbed >= DISTURBED_MAX;
+        (is_known && is_written && !is_disturbed && self.machine_pages == 1).then(|| Quiet {
             fences_put: f.fences_put,
             foreign: f.foreign.found(),
             endings: f.presumed.endings,
@@ -72,6 +79,16 @@ impl Core {
         self.bar_overwrites(file);
     }
 
+    /// Somebody overwrites some of a file, and has to say so, which takes him longer: he need not once all
+    /// pages are known to be dirty or clean, which are returned. After some times none is presumed any more.
+    pub(crate) fn disturb_presumptions(&mut self, file: FileNo) -> Range<u64> {
+        if let Some(f) = self.file_mut(file) {
+            f.presumed.disturbed += 1;
+        }
+        0..u64::MAX
+    }
+
+    /// One that began to is done.
     pub(crate) fn presumptions_begun(&mut self, file: FileNo) {
         if let Some(f) = self.file_mut(file) {
             f.presumed.beginning -= 1;
