@@ -149,6 +149,11 @@ impl Mode {
                 ),
                 (Capability::OpenFiles, "fewer files can be managed at once"),
                 (
+                    Capability::SoonAwake,
+                    "each wait for a page takes some 50 µs more, since the hypervisor is asked to \
+                     wake a processor",
+                ),
+                (
                     Capability::NoSwap,
                     "the kernel may swap managed pages out, behind the policy's back",
                 ),

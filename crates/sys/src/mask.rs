@@ -79,6 +79,8 @@ capabilities! {
     MemoryCgroup = "memory-cgroup",
     /// Enough open files are permitted.
     OpenFiles = "open-files",
+    /// Who waits is woken soon: the processors of this virtual machine do not halt at once, or are kept from it.
+    SoonAwake = "soon-awake",
     /// No swap device is in use, so that nobody evicts memfd pages behind our back.
     NoSwap = "no-swap",
 }

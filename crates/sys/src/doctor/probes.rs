@@ -13,6 +13,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::Status;
+use crate::awake::{self, Halting, OWN_POLL, OWN_POLL_NS};
 use crate::buffer::Buffer;
 use crate::fanotify::{self, Fanotify};
 use crate::file::{self, Lease, TransferFlags};
@@ -147,6 +148,7 @@ pub(super) fn run(capability: Capability, directory: &Path) -> Outcome {
         Capability::IoUring => outcome(io_uring(), "sudo sysctl -w kernel.io_uring_disabled=0"),
         Capability::MemoryCgroup => memory_cgroup(),
         Capability::OpenFiles => open_files(),
+        Capability::SoonAwake => soon_awake(),
         Capability::NoSwap => no_swap(),
     }
 }
@@ -749,6 +751,15 @@ fn small_shmem() -> Outcome {
     match memfd::huge_by_setting() {
         None => works("none that nobody asks for is huge"),
         Some(word) => missing(format!("{} is {word}", memfd::HUGE_SETTING)).remedy(memfd::SMALLER),
+    }
+}
+
+fn soon_awake() -> Outcome {
+    match awake::halting() {
+        Halting::Late => works("nothing halts at once here that is slow to wake"),
+        Halting::Prevented => works("kept awake while many wait"),
+        Halting::AtOnce => missing("this virtual machine halts at once")
+            .remedy(format!("echo {OWN_POLL_NS} | sudo tee /{OWN_POLL}")),
     }
 }
 
