@@ -761,17 +761,23 @@ mod tests {
         assert_eq!(store.cached_reads.load(Ordering::Relaxed), 0);
     }
 
+    /// A file of zeros that has no storage, and its store.
+    fn hole(name: &str, bytes: u64) -> (std::fs::File, Store) {
+        let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
+        let options = std::fs::File::options().read(true).write(true).create(true).clone();
+        let file = options.open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        file.set_len(bytes).unwrap();
+        let store = Store::open(file.as_fd()).unwrap();
+        store.allow_writes(file.as_fd()).unwrap();
+        (file, store)
+    }
+
     /// Each was given storage by itself, and so lay by itself.
     #[test]
     fn pages_of_a_hole_that_are_stored_to_by_turns_are_given_storage_together() {
         const PAGES: u64 = 4096;
-        let path = std::env::temp_dir().join(format!("pagekeeper-sparse-{}", std::process::id()));
-        let options = std::fs::File::options().read(true).write(true).create(true).clone();
-        let file = options.open(&path).unwrap();
-        std::fs::remove_file(&path).unwrap();
-        file.set_len(PAGES * PAGE_BYTES + 10).unwrap();
-        let store = Store::open(file.as_fd()).unwrap();
-        store.allow_writes(file.as_fd()).unwrap();
+        let (file, store) = hole("pagekeeper-sparse", PAGES * PAGE_BYTES + 10);
         let has_storage = |page: u64| file::is_allocated(&file, page * PAGE_BYTES, 1).unwrap();
         let mut found_without = 0;
         for page in 0..=PAGES {
@@ -791,13 +797,7 @@ mod tests {
     #[test]
     fn pages_that_are_stored_to_without_asking_count_for_what_is_given_ahead() {
         const PAGES: u64 = 8192;
-        let path = std::env::temp_dir().join(format!("pagekeeper-ahead-{}", std::process::id()));
-        let options = std::fs::File::options().read(true).write(true).create(true).clone();
-        let file = options.open(&path).unwrap();
-        std::fs::remove_file(&path).unwrap();
-        file.set_len(PAGES * PAGE_BYTES).unwrap();
-        let store = Store::open(file.as_fd()).unwrap();
-        store.allow_writes(file.as_fd()).unwrap();
+        let (file, store) = hole("pagekeeper-ahead", PAGES * PAGE_BYTES);
         assert_eq!(store.room_ahead(0..4), 0, "nothing was stored");
         let (mut page, mut asked) = (0, 0);
         while page < PAGES {
