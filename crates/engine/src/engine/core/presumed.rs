@@ -91,7 +91,7 @@ impl Core {
     /// One that began to is done.
     pub(crate) fn presumptions_begun(&mut self, file: FileNo) {
         if let Some(f) = self.file_mut(file) {
-            f.presumed.beginning -= 1;
+            f.presumed.beginning = f.presumed.beginning.saturating_sub(1);
         }
         self.allow_overwrites(file);
     }
