@@ -225,7 +225,7 @@ pub(super) fn all(machine: &Machine) -> Result<Vec<Entry>> {
             heap_bytes: mib(2),
         },
         Entry {
-            name: "numpy, stores in order, 3 passes",
+            name: "numpy, stores in order, 4 passes",
             program: script(include_str!("stores.py"), &samples),
             memory_bytes: mib(48),
             heap_bytes: mib(14),

@@ -60,13 +60,15 @@ enum WriteState {
     UnderWay(Box<dyn Storing>),
     /// What of it was stored to.
     Parts(Vec<Write>),
+    /// Nothing of it was.
+    Unchanged,
 }
 
 impl Write {
     /// Waits for storage, but for so long at most; whether it has done what it was asked for.
     pub(crate) fn ends_within(&mut self, longest: Duration) -> bool {
         match &mut self.state {
-            WriteState::Done(_) => true,
+            WriteState::Done(_) | WriteState::Unchanged => true,
             WriteState::UnderWay(storing) => storing.ends_within(longest),
             WriteState::Parts(parts) => {
                 let until = Instant::now() + longest;
@@ -238,6 +240,11 @@ impl<P: Port> Engine<P> {
             return Write { run, state: self.begin_store_of(run, buffer) };
         }
         self.give_buffer(buffer);
+        if stored.is_empty() {
+            // Others of the file may leave it to this one to look at its times.
+            self.begin_own_write(run.place.segment.0);
+            return Write { run, state: WriteState::Unchanged };
+        }
         let mut parts = Vec::with_capacity(stored.len());
         let mut rest = &stored[..];
         while let Some(part) = rest.first() {
@@ -333,7 +340,9 @@ impl<P: Port> Engine<P> {
     /// looks at the file's times.
     pub(crate) fn end_write_back(&self, write: Write, follows: bool) -> Result<(), PortError> {
         let Write { run, state } = write;
+        let is_written = !matches!(state, WriteState::Unchanged);
         let result = match state {
+            WriteState::Unchanged => Ok(()),
             WriteState::Done(result) => result,
             WriteState::UnderWay(storing) => self.end_store_copy(run, storing),
             WriteState::Parts(parts) => {
@@ -355,6 +364,7 @@ impl<P: Port> Engine<P> {
         let keeps = self.keeps(&mut core, file);
         if let Some(file) = core.file_mut(file)
             && result.is_ok()
+            && is_written
         {
             file.counts.write_backs += u64::from(run.pages);
             if !keeps {

@@ -4,6 +4,8 @@
 use crate::fake::{Access, Bus, Rng, World, watched, world::Setup};
 use pagekeeper::engine::transfer::Change;
 use pagekeeper::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
+use pagekeeper_frames::{Place, Run, Segment};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
@@ -53,6 +55,11 @@ impl Mapped {
 
     fn get(&self, page: u64) -> u64 {
         self.world.access(self.space, BASE + page * PAGE_BYTES, Access::Read, 1).unwrap()
+    }
+
+    fn run(&self, pages: Range<u64>) -> Run {
+        let place = Place { segment: Segment(self.file), index: pages.start };
+        Run { place, pages: (pages.end - pages.start) as u32, demanded: 0 }
     }
 
     fn outside(&self, page: u64, value: u64) {
@@ -120,6 +127,25 @@ fn what_others_wrote_to_a_page_that_nobody_stored_to_is_seen() {
         mapped.put(41, 5);
         assert_eq!(mapped.world.engine.flush_all(), []);
         assert_eq!([31, 40, 41].map(|page| mapped.stored(page)), [31, 9, 5]);
+    });
+}
+
+/// The last of several write-backs looks at the file's times for all. Where nothing was to be written of it,
+/// nobody did, and what had been written was taken for somebody else's.
+#[test]
+fn what_is_written_back_beside_what_nobody_stored_to_is_ours() {
+    watched(30, || {
+        let mapped = Mapped::stored_to();
+        let engine = &mapped.world.engine;
+        (80..100).for_each(|page| mapped.put(page, page));
+        assert_eq!(engine.flush(mapped.file, 80..100), Ok(()));
+        // Behind them, there are some that nobody stored to.
+        assert!(engine.is_dirty(mapped.run(100..110)));
+        let reads = engine.stats().files[mapped.file as usize].counts.read_bytes;
+        assert_eq!(engine.flush_all(), []);
+        assert!(!engine.refresh_size(mapped.file, false), "nobody else was there");
+        assert!((0..PAGES).all(|page| mapped.get(page) == mapped.stored(page)));
+        assert_eq!(engine.stats().files[mapped.file as usize].counts.read_bytes, reads);
     });
 }
 
