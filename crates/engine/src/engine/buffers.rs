@@ -10,10 +10,10 @@ const SHORT_KEPT: usize = 3;
 /// and of the others at least one for each window that is under way.
 const LONG_KEPT: usize = 2;
 /// Size of the short ones.
-pub(crate) const SHORT_BYTES: usize = 16 << 10;
+const SHORT_BYTES: usize = 16 << 10;
 
 /// Buffers that nobody uses.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 pub(crate) struct Buffers {
     kept: Mutex<Vec<Buffer>>,
     /// Bytes of long ones up to which more are kept: what the budget sets aside.

@@ -318,7 +318,7 @@ impl<P: Port> Engine<P> {
         for &other in &others {
             core.word(other).pin();
         }
-        let quiet = core.quiet(region.file).filter(|_| stored_next > 0);
+        let quiet = if stored_next > 0 { core.quiet(region.file) } else { None };
         match quiet {
             Some(_) => core.begin_presumptions(region.file),
             None => job.append(self.make_dirty(&mut core, next)),

@@ -125,7 +125,11 @@ impl<P: Port> Engine<P> {
     fn requests(&self, runs: &[Run]) -> Vec<Request> {
         let mut requests = Vec::with_capacity(runs.len());
         for runs in Run::requests(runs, |segment| self.port.gap_pages_max(segment.0)) {
-            let quiet = self.lock().told_quiet(runs[0].place.segment.0);
+            // Of what comes alone, nothing comes ahead.
+            let quiet = match runs {
+                [run] if run.pages > run.demanded => self.lock().told_quiet(run.place.segment.0),
+                _ => None,
+            };
             let request = |first, others: &[Run]| Request {
                 first,
                 others: others.to_vec(),
