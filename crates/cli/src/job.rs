@@ -352,12 +352,9 @@ fn tell_counts(stats: &Stats) {
         let time = report::duration(standby.ns as f64);
         say(&match &standby.end {
             Some(end) => {
-                format!("files that are only read were the kernel's for {time}, until {end}")
+                format!("files were the kernel's for {time}, until {end}")
             }
-            None => format!(
-                "files that are only read were the kernel's all the time ({time}): nothing was to be \
-                 won"
-            ),
+            None => format!("files were the kernel's all the time ({time}): nothing was to be won"),
         });
     }
     if let Some(compressed) = stats.compressed.filter(|c| c.kept_pages + c.refused_pages > 0) {

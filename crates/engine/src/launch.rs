@@ -58,7 +58,7 @@ pub struct Options {
     pub preload: PathBuf,
     /// Seed of random policies.
     pub seed: u64,
-    /// Leave files that are only read to the kernel as long as nothing can be won, where a cgroup
+    /// Leave files to the kernel as long as nothing can be won, where a cgroup
     /// bounds the kernel's page cache to about as much memory. Not with heap memory or recordings.
     pub standby: bool,
     /// Let programs write to what is in memory without a system call: others outside see it when it was

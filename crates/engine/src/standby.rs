@@ -1,4 +1,4 @@
-//! Standing by: files that nobody maps to write to stay the kernel's as long as nothing can be won.
+//! Standing by: files stay the kernel's as long as nothing can be won.
 //!
 //! A page that is served by us costs more than one that the kernel serves, and pays for that only
 //! when a better choice of victims saves reads. As long as the kernel evicts nothing that is needed
@@ -11,13 +11,16 @@
 //! What makes the end safe: no file becomes managed while some process that stood by has it mapped
 //! from the kernel, but for the one process that is having its mappings taken over in that moment.
 //! Such processes are known by the page that they have mapped to see whether the standby holds, and
-//! such mappings by MAP_NORESERVE, which changes nothing for a file that is only read and shows in
+//! such mappings by MAP_NORESERVE, which changes nothing for what has no private copies and shows in
 //! `/proc/PID/smaps`. Before the first file becomes managed, all processes are searched for them; one
 //! that is made later is found by who makes it, since it looks for the end of the standby after that.
+//! What was stored by them is in the kernel's pages, from where we read it; and until none is left by
+//! which more could be, nobody sees ours.
 
 mod ceded;
 pub(crate) mod headroom;
 pub(crate) mod interject;
+mod pins;
 mod reach;
 mod takeover;
 mod verdict;
@@ -28,12 +31,12 @@ use crate::manager::selection::Selection;
 use crate::port::FileNo;
 use crate::standby::headroom::Room;
 use crate::standby::reach::{reach_bytes, read_ahead_kib};
-use crate::standby::verdict::{Judge, Programs, Sign, Verdict};
+use crate::standby::verdict::{Judge, Programs, Sign, Verdict, WINDOW_PAGES};
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::cgroup::{Counts, Usage};
 use pagekeeper_sys::counters::{DeviceIo, largest_read_ahead_kib};
 use pagekeeper_sys::file::{self, FileId};
-use pagekeeper_sys::process::{self, CpuClock, CpuTimes, Detail, Mapping};
+use pagekeeper_sys::process::{self, CpuClock, CpuTimes, Detail, Mapping, ReadBytes};
 use pagekeeper_sys::shared::{ReadOnlyMap, wake_futex};
 use pagekeeper_wire as wire;
 use std::cell::LazyCell;
@@ -58,8 +61,9 @@ const FILL_BYTES_PER_MS_MAX: u64 = 4 << 20;
 const FULL_PART: u64 = 16;
 /// Programs are looked at for this part of a processor's time at most.
 const LOOKS_PART: u32 = 64;
-/// What the kernel reads ahead, or around a page, at most, if it is not set to more.
-const WINDOW_KIB: u32 = 128;
+/// Where programs have so much of the kernel's cache mapped, it reads in order, and not around single pages: around each
+/// fault it maps half of such a window at most.
+const MAPPED_EIGHTHS: u64 = 5;
 /// How far the cgroup's limit may be above what was asked for, which the kernel's page cache may use
 /// as well meanwhile: so many times that, and so much.
 const LIMIT_TIMES_MAX: u64 = 2;
@@ -140,8 +144,8 @@ struct Taker {
     replaced: Vec<(Candidate, Arc<OwnedFd>)>,
     /// Files that are managed for it already, though not all mappings of them may be taken over yet.
     files: Vec<FileNo>,
-    /// What holds everybody off who wants to see something of them.
-    fences: Fences,
+    /// What holds everybody off who wants to see something of them, and their inodes.
+    fences: Vec<(u64, (FileNo, u64))>,
 }
 
 /// Files, and tickets of fences around them.
@@ -159,8 +163,15 @@ impl Taker {
             left: Vec::new(),
             replaced: Vec::new(),
             files: Vec::new(),
-            fences: Fences::new(),
+            fences: Vec::new(),
         }
+    }
+
+    /// Whether what it stores by a mapping of this file may still go to the kernel's pages.
+    fn may_store_to(&self, pid: u32, inode: u64) -> bool {
+        let current = self.current.iter().filter(|(mapping, _)| mapping.is_there(pid));
+        let mut left = self.mappings.iter().chain(current).map(|(mapping, _)| mapping);
+        left.any(|mapping| mapping.id.ino == inode && mapping.may_store())
     }
 }
 
@@ -220,7 +231,7 @@ impl Standby {
         let mut names = self.names.lock().expect("lock");
         self.for_each_mapping(|_, mapping, _| {
             let name = path_of(mapping);
-            *mapped.entry(mapping.inode).or_default() |= selection.matches(&name);
+            *mapped.entry(mapping.inode).or_default() |= is_selected(mapping, selection);
             names.insert(name.into_owned());
         });
         let reason = reason.to_owned();
@@ -238,16 +249,16 @@ impl Standby {
         let bounds = &self.room.bounds;
         // A look at every program, and perhaps every mount, which a run that reads nothing again has no use
         // for.
-        let window_pages = LazyCell::new(|| {
+        let largest_window_pages = LazyCell::new(|| {
             let programs = seem_to_stand_by(self.board_inode());
             // Of mounts that they use nothing of, one may read far more ahead (a loop device, NFS): no loop
             // would be known as one.
             let own = read_ahead_kib(programs, selection).or_else(largest_read_ahead_kib);
-            let window_kib = own.unwrap_or(0).max(WINDOW_KIB);
-            (u64::from(window_kib) << 10) / wire::PAGE_BYTES
+            let window_bytes = u64::from(own.unwrap_or(0)) << 10;
+            (window_bytes / wire::PAGE_BYTES).max(WINDOW_PAGES)
         });
         let mut looks = Looks { not_before: self.started };
-        let mut disks = DeviceIo::of_all().unwrap_or_default();
+        let mut seen = Seen { disks: DeviceIo::of_all().unwrap_or_default(), ..Seen::default() };
         let mut judge = Judge::new(frames);
         let (mut level, mut refaults) = (None, None);
         let mut pause = EVERY.saturating_sub(self.started.elapsed());
@@ -264,7 +275,8 @@ impl Standby {
             let Ok(counts) = bounds.tightest() else {
                 return end(Sign::Unreadable);
             };
-            let Some(Counts { usage, pressure: now, .. }) = counts else {
+            let Some(Counts { usage, cache_bytes, mapped_bytes, pressure: now, .. }) = counts
+            else {
                 // Nothing bounds it any more.
                 (judge, refaults) = (Judge::new(frames), None);
                 continue;
@@ -274,17 +286,32 @@ impl Standby {
             }
             let is_quiet = refaults.replace(now.refaults) == Some(now.refaults);
             pause = if is_quiet { pause_while_quiet(pause) } else { EVERY };
-            let programs = || looks.pay(|| self.look_at_programs(selection, &mut disks));
+            seen.refaults.get_or_insert(now.refaults);
+            let programs = || {
+                looks.pay(|| self.look_at_programs(selection, now.refaults, &mut seen)).flatten()
+            };
+            // What is read around single pages and never touched is not mapped either.
+            let is_touched = mapped_bytes * 8 >= cache_bytes * MAPPED_EIGHTHS;
+            let window_pages = || if is_touched { WINDOW_PAGES } else { *largest_window_pages };
             let at = self.started.elapsed();
-            if let Verdict::Short(sign) = judge.look(at, now, || *window_pages, programs) {
+            if let Verdict::Short(sign) = judge.look(at, now, window_pages, programs) {
                 return end(sign);
             }
         }
     }
 
-    /// What disks had read when it was looked last is `disks`.
-    fn look_at_programs(&self, selection: &Selection, disks: &mut DeviceIo) -> Programs {
+    /// So many pages of files were read again by now; `seen` is what there was when it was looked last. None: there is
+    /// no program.
+    fn look_at_programs(
+        &self,
+        selection: &Selection,
+        refaults: u64,
+        seen: &mut Seen,
+    ) -> Option<Programs> {
         let pids: Vec<u32> = seem_to_stand_by(self.board_inode()).collect();
+        if pids.is_empty() {
+            return None;
+        }
         let (mut own, mut busy) = (Duration::ZERO, Duration::ZERO);
         for times in pids.iter().filter_map(|pid| CpuTimes::of(*pid).ok()) {
             // A shell's commands that have ended are among its children.
@@ -292,13 +319,28 @@ impl Standby {
             own += user;
             busy += user + times.system + times.children_system;
         }
-        let now = DeviceIo::of_all().unwrap_or_default();
-        let read_requests = now.reads.saturating_sub(disks.reads);
-        let read_pages = now.read_bytes.saturating_sub(disks.read_bytes) / wire::PAGE_BYTES;
-        *disks = now;
-        let reach_pages = reach_bytes(pids.into_iter(), selection) / wire::PAGE_BYTES;
-        let lifetime = self.started.elapsed();
-        Programs { reach_pages, lifetime, own, busy, read_pages, read_requests }
+        let mut now = Seen {
+            disks: DeviceIo::of_all().unwrap_or_default(),
+            refaults: Some(refaults),
+            ..Seen::default()
+        };
+        for read in pids.iter().filter_map(|pid| ReadBytes::of(*pid).ok()) {
+            now.read.by_calls += read.by_calls;
+            now.read.from_storage += read.from_storage;
+        }
+        let before = std::mem::replace(seen, now);
+        let pages = |now: u64, before: u64| now.saturating_sub(before) / wire::PAGE_BYTES;
+        Some(Programs {
+            reach_pages: reach_bytes(pids.into_iter(), selection) / wire::PAGE_BYTES,
+            lifetime: self.started.elapsed(),
+            own,
+            busy,
+            read_pages: pages(now.disks.read_bytes, before.disks.read_bytes),
+            read_requests: now.disks.reads.saturating_sub(before.disks.reads),
+            own_read_pages: pages(now.read.from_storage, before.read.from_storage),
+            called_pages: pages(now.read.by_calls, before.read.by_calls),
+            reread_pages: refaults.saturating_sub(before.refaults.unwrap_or(refaults)),
+        })
     }
 
     /// Whether a file may not become managed, because a process other than `taker` has it mapped from
@@ -371,13 +413,15 @@ impl Standby {
     fn look_at(&self, pid: u32, selection: &Selection) -> Taker {
         let mut taker = Taker::new();
         let mut found = Vec::new();
+        let has_pins = LazyCell::new(|| pins::may_have(pid));
         self.for_each_mapping(|whose, mapping, detail| {
             if whose != pid && process::share_memory(whose, pid) {
                 return;
             }
             let can_be = whose == pid
                 && can_be_taken(mapping, detail)
-                && selection.matches(&path_of(mapping));
+                && is_selected(mapping, selection)
+                && !(mapping.write && *has_pins);
             if can_be {
                 let advice = Advice { random: detail.has("rr"), sequential: detail.has("sr") };
                 let mut candidate = Candidate::of(mapping);
@@ -392,7 +436,7 @@ impl Standby {
             if taker.barred.contains(&mapping.id.ino) || taker.opened.contains_key(&key) {
                 continue;
             }
-            match mapping.open() {
+            match mapping.open(pid) {
                 Some(fd) => drop(taker.opened.insert(key, Arc::new(fd))),
                 None => drop(taker.barred.insert(mapping.id.ino)),
             }
@@ -403,7 +447,15 @@ impl Standby {
                 false => taker.mappings.push((mapping, advice)),
             }
         }
-        taker.mappings.sort_by_key(|(mapping, _)| mapping.bytes);
+        // A file's one after the other, so that few files wait for others' turn.
+        let mut largest = HashMap::new();
+        for (mapping, _) in &taker.mappings {
+            let bytes = largest.entry(mapping.id).or_insert(0);
+            *bytes = mapping.bytes.max(*bytes);
+        }
+        taker.mappings.sort_by_key(|(mapping, _)| {
+            (largest[&mapping.id], mapping.id.dev, mapping.id.ino, mapping.bytes)
+        });
         taker
     }
 
@@ -456,14 +508,7 @@ impl Standby {
         let taker = takers.get_mut(&pid)?;
         let (mapping, _) = taker.current.take()?;
         let ino = mapping.id.ino;
-        let mut is_there = false;
-        let listed = process::for_each_mapping_in(pid, mapping.range(), |found| {
-            is_there |= id_of(&found) == mapping.id;
-            !is_there
-        });
-        // What cannot be seen may be there, while there is a process.
-        let is_unseen = listed.is_err_and(|e| !matches!(e, Errno::NOENT | Errno::SRCH));
-        if !is_there && !is_unseen {
+        if !mapping.is_there(pid) {
             return None;
         }
         if taker.taken.contains(&ino) {
@@ -486,15 +531,29 @@ impl Standby {
     /// False if it is gone.
     pub(crate) fn holds_off(&self, pid: u32, no: FileNo, ticket: u64) -> bool {
         let mut takers = self.takers.lock().expect("lock");
-        takers.get_mut(&pid).map(|taker| taker.fences.push((no, ticket))).is_some()
+        let Some(taker) = takers.get_mut(&pid) else { return false };
+        let inode = taker.current.as_ref().map_or(0, |(mapping, _)| mapping.id.ino);
+        taker.fences.push((inode, (no, ticket)));
+        true
     }
 
     /// Fences for processes that have not had their mappings taken over in so long a time: one that is stopped
-    /// may never have.
+    /// may never have. But for those of files whose pages of the kernel's it may still store to: who saw ours
+    /// meanwhile would go on without these stores, and write what was there before.
     pub(crate) fn overdue(&self, held_off_max: Duration) -> Fences {
         let mut takers = self.takers.lock().expect("lock");
-        let late = takers.values_mut().filter(|taker| taker.begun.elapsed() >= held_off_max);
-        late.flat_map(|taker| std::mem::take(&mut taker.fences)).collect()
+        let mut overdue = Fences::new();
+        for (pid, taker) in takers.iter_mut() {
+            if taker.fences.is_empty() || taker.begun.elapsed() < held_off_max {
+                continue;
+            }
+            let fences = std::mem::take(&mut taker.fences);
+            let (kept, over): (Vec<_>, Vec<_>) =
+                fences.into_iter().partition(|(inode, _)| taker.may_store_to(*pid, *inode));
+            taker.fences = kept;
+            overdue.extend(over.into_iter().map(|(_, fence)| fence));
+        }
+        overdue
     }
 
     /// A process has had all of its mappings taken over, or is gone; returns the fences that were for it.
@@ -512,7 +571,7 @@ impl Standby {
                 }
             }
         }
-        taker.fences
+        taker.fences.into_iter().map(|(_, fence)| fence).collect()
     }
 
     /// Whether a process may still have mappings of a file to be taken over.
@@ -526,6 +585,17 @@ impl Standby {
             for_each_marked(pid, |mapping, detail| f(pid, mapping, detail));
         }
     }
+}
+
+/// What had been read when programs were looked at.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// By disks.
+    disks: DeviceIo,
+    /// By programs.
+    read: ReadBytes,
+    /// Pages that had been evicted before; none: nothing was looked at.
+    refaults: Option<u64>,
 }
 
 /// Looks at programs, which take longer the more processes the machine has: each is paid for by the time
@@ -597,22 +667,42 @@ pub(crate) fn standing_by(board_inode: u64) -> impl Iterator<Item = (u32, u64)> 
 }
 
 impl Candidate {
-    /// Opens its file, as its own descriptor was. Another may have the name by now, or have had it in
-    /// the process's file systems: that it is the mapped one proves that the process may read it, or
-    /// write to it.
-    fn open(&self) -> Option<OwnedFd> {
+    /// Opens its file, as its own descriptor was: by its name or, where another has that by now, or did in the
+    /// process's file systems, as what is mapped there (which the kernel may not permit). That it is the mapped
+    /// one proves that the process may read it, or write to it.
+    fn open(&self, pid: u32) -> Option<OwnedFd> {
         let mut how = std::fs::OpenOptions::new();
         how.read(true)
             .write(self.may_write)
             .custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK | libc::O_CLOEXEC);
-        let fd = OwnedFd::from(how.open(&self.path).ok()?);
-        let stat = file::stat(&fd).ok()?;
-        let is_it = stat.id == self.id || shown_id(&fd) == Some(self.id);
-        (stat.is_regular() && is_it).then_some(fd)
+        let range = self.range();
+        let mapped = format!("/proc/{pid}/map_files/{:x}-{:x}", range.start, range.end);
+        [&self.path, &mapped].into_iter().find_map(|path| {
+            let fd = OwnedFd::from(how.open(path).ok()?);
+            let stat = file::stat(&fd).ok()?;
+            let is_it = stat.id == self.id || shown_id(&fd) == Some(self.id);
+            (stat.is_regular() && is_it).then_some(fd)
+        })
     }
 
     fn range(&self) -> Range<u64> {
         self.start..self.start + self.bytes
+    }
+
+    /// Whether the process stores to the file by it.
+    fn may_store(&self) -> bool {
+        self.shared && self.protection & libc::PROT_WRITE as u64 != 0
+    }
+
+    /// Whether some of it is in its place still, or nobody can tell.
+    fn is_there(&self, pid: u32) -> bool {
+        let mut is_there = false;
+        let listed = process::for_each_mapping_in(pid, self.range(), |found| {
+            is_there |= id_of(&found) == self.id;
+            !is_there
+        });
+        // What cannot be seen may be there, while there is a process.
+        is_there || listed.is_err_and(|e| !matches!(e, Errno::NOENT | Errno::SRCH))
     }
 
     /// Whether a process's mappings show all of it, as one or as several. It is looked up: a process may
@@ -680,6 +770,12 @@ pub(crate) fn path_of<'a>(mapping: &Mapping<'a>) -> std::borrow::Cow<'a, str> {
     String::from_utf8_lossy(mapping.path)
 }
 
+/// Whether its file is one that is managed, by the name that it has, or had.
+fn is_selected(mapping: &Mapping<'_>, selection: &Selection) -> bool {
+    let path = path_of(mapping);
+    selection.matches(path.strip_suffix(" (deleted)").unwrap_or(&path))
+}
+
 /// A memfd's path begins like that of a file that has a place in the file system.
 fn is_memfd(path: &[u8]) -> bool {
     path.starts_with(b"/memfd:")
@@ -693,12 +789,13 @@ pub(crate) fn is_of_file(mapping: &Mapping<'_>) -> bool {
     mapping.inode != 0 && is_files(mapping.path)
 }
 
-/// Whether memory of ours in its place would be the same to the program: nobody writes to the file by
-/// it, it has no private copies of pages, it is not locked or sealed, and children inherit it.
+/// Whether memory of ours in its place would be the same to the program: it has no private copies of pages, and
+/// makes none meanwhile, it is not locked or sealed, and children inherit it.
 fn can_be_taken(mapping: &Mapping<'_>, detail: &Detail<'_>) -> bool {
     let is_special = ["lo", "sl", "dc", "wf", "um"].iter().any(|flag| detail.has(flag));
     let has_copies = detail.anonymous_bytes != 0;
-    !(mapping.write || mapping.execute || is_special || has_copies)
+    let copies = mapping.write && !mapping.shared;
+    !(copies || mapping.execute || is_special || has_copies)
 }
 
 #[cfg(test)]

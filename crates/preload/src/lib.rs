@@ -31,7 +31,7 @@
 //! - where only faults of user code are served, system calls on mapped files are made on a copy
 //!   ([`copies::bounce`]), private writable mappings are the kernel's, and `mprotect` to writable of others
 //!   fails (EACCES);
-//! - while the manager stands by ([`link::standby`]), files that are only read are the kernel's altogether;
+//! - while the manager stands by ([`link::standby`]), reads, writes and mappings of files are the kernel's;
 //! - `io_setup` and `io_uring_setup` fail with ENOSYS in every followed program, and so does what libaio and
 //!   liburing begin with ([`exports`]).
 //!

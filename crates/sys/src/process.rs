@@ -386,6 +386,31 @@ impl CpuTimes {
     }
 }
 
+/// What a process read, and its children that have ended and were waited for: proc_pid_io(5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReadBytes {
+    /// By calls, wherever it came from.
+    pub by_calls: u64,
+    /// From storage, by calls or for mappings.
+    pub from_storage: u64,
+}
+
+impl ReadBytes {
+    /// Those of a process by now.
+    ///
+    /// # Errors
+    /// As for [`tgid_of`]; [`Errno::ACCESS`]: it is not ours to look at.
+    pub fn of(id: u32) -> Result<ReadBytes> {
+        let io = read_proc(&format!("/proc/{id}/io"))?;
+        let number = |key: &str| io.lines().find_map(|line| line.strip_prefix(key)?.parse().ok());
+        let (by_calls, from_storage) = (number("rchar: "), number("read_bytes: "));
+        by_calls
+            .zip(from_storage)
+            .map(|(by_calls, from_storage)| ReadBytes { by_calls, from_storage })
+            .ok_or(Errno::PROTO)
+    }
+}
+
 /// The clock of a process: what all its threads used of processors (`clock_getcpuclockid(3)`).
 #[derive(Clone, Copy, Debug)]
 pub struct CpuClock(libc::clockid_t);
@@ -459,6 +484,25 @@ mod tests {
         assert_eq!(CpuTimes::parse(stat), Some(expected));
         assert_eq!(CpuTimes::parse("7 (a) Z 1"), None);
         assert!(CpuTimes::of(std::process::id()).is_ok());
+    }
+
+    #[test]
+    fn what_a_process_reads_is_counted() {
+        const BYTES: u64 = 1 << 16;
+        let file = tempfile::tempfile_in(".").unwrap();
+        rustix::io::pwrite(&file, &[1; BYTES as usize], 0).unwrap();
+        rustix::fs::fsync(&file).unwrap();
+        crate::counters::drop_page_cache(&file).unwrap();
+        // Not every kernel counts it.
+        let me = std::process::id();
+        let Ok(before) = ReadBytes::of(me) else { return };
+        rustix::io::pread(&file, &mut [0; BYTES as usize], 0).unwrap();
+        let after = ReadBytes::of(me).unwrap();
+        assert!(after.by_calls >= before.by_calls + BYTES, "{before:?} to {after:?}");
+        // Nor does every file system.
+        let (then, now) = (before.from_storage, after.from_storage);
+        assert!(now == then || now >= then + BYTES, "{before:?} to {after:?}");
+        assert!(ReadBytes::of(u32::MAX >> 2).is_err());
     }
 
     #[test]

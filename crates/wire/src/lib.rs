@@ -425,7 +425,7 @@ const _: () = assert!(size_of::<Overwrite>() == 64);
 /// such a file looks at the word once more afterwards, and if it is set by then, tells the manager what
 /// was changed before the program is told that it was.
 ///
-/// While the manager stands by, clients show it no file that they only read: they leave reads to the
+/// While the manager stands by, clients show it no file that they only read, and leave reads to the
 /// kernel, and mappings, too, which they make with MAP_NORESERVE. When it stops, which is for good,
 /// they show each file by its next use, and have their mappings taken over ([`Op::TakeOver`]) at the
 /// next call that they see.

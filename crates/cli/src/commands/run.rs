@@ -56,7 +56,7 @@ pub(crate) struct Args {
     #[arg(long)]
     watch: bool,
     /// Manage files from their first use. Otherwise, in a cgroup that bounds the kernel's page cache,
-    /// `auto` leaves files that are only read to the kernel as long as nothing can be won
+    /// `auto` leaves them to the kernel as long as nothing can be won
     #[arg(long)]
     from_start: bool,
     /// Let programs overwrite what is in memory without a system call. Others outside see it when it was

@@ -744,6 +744,16 @@ fn check_stored(file: &[u8], said: &[u8], at: usize) {
 /// moment somebody is killed. How often: `STANDBY_KILLS`.
 #[test]
 fn nothing_is_lost_at_the_end_of_a_standby() {
+    kills_at_the_end_of_a_standby("killed");
+}
+
+/// And stored by a mapping, to the kernel's pages and then to ours.
+#[test]
+fn nothing_stored_by_a_mapping_is_lost_at_the_end_of_a_standby() {
+    kills_at_the_end_of_a_standby("killed-storing");
+}
+
+fn kills_at_the_end_of_a_standby(part: &str) {
     if !runs::ready() {
         return;
     }
@@ -754,7 +764,7 @@ fn nothing_is_lost_at_the_end_of_a_standby() {
         let victim = [Victim::Program, Victim::Manager, Victim::Holder][round % 3];
         let moment = Duration::from_micros(mixed(round as u64 + 1) % 60_000);
         let Ok(cgroup) = MemoryCgroup::create("pagekeeper-kill", 96 << 20) else { return };
-        let place = Scratch::new("kill-standby");
+        let place = Scratch::new(&format!("{part}-standby"));
         let content: Vec<u8> =
             (0..256u64).flat_map(|page| page.to_le_bytes().repeat(512)).collect();
         place.put("data", &content);
@@ -764,7 +774,7 @@ fn nothing_is_lost_at_the_end_of_a_standby() {
         let mut run = command(&place, Some(&budget), &program);
         let said_so = place.file("errors");
         let errors = || std::fs::read_to_string(&said_so).expect("what is said");
-        run.arg("killed").stdin(Stdio::null()).stdout(Stdio::piped());
+        run.arg(part).stdin(Stdio::null()).stdout(Stdio::piped());
         run.stderr(std::fs::File::create(&said_so).expect("a file for what is said"));
         let procs = vec![cgroup.procs().expect("our own cgroup")];
         ChildSetup { cgroup_procs: procs, ..ChildSetup::default() }.apply(&mut run);

@@ -1,5 +1,4 @@
-//! Standing by: while nothing can be won, files that are only read are the kernel's, and programs
-//! notice nothing of the end of that but its speed.
+//! Standing by: while nothing can be won, files are the kernel's, and programs notice nothing of the end of that but its speed.
 
 use crate::mounts::Mount;
 use crate::runs::{self, Budget, Finished, LIMIT, Scratch, command, compiled, finish, skip};
@@ -207,11 +206,44 @@ fn what_another_process_stores_by_a_mapping_shows_in_all_that_are_taken_over() {
     run("mapping-visitor", 64 * MIB, 96 * MIB);
 }
 
+/// Who stores by mappings stands by as well: what was stored to the kernel's pages, at whatever moment, shows in
+/// ours, and everything is in the file in the end.
+#[test]
+fn what_is_stored_by_mappings_is_there_across_the_end() {
+    for memory_mib in [2, 64] {
+        let Some(cgroup) = cgroup((memory_mib + 48) * MIB) else { return };
+        let place = Scratch::new(&format!("standby-store-{memory_mib}"));
+        let budget = Budget { bytes: memory_mib * MIB, ..Budget::kib(0).policy("auto") };
+        let done = run_in(&place, place.path(), budget, "store", &cgroup);
+        assert!(end(&done).is_some() && done.total("major_faults") > 0, "{}", done.stderr);
+        let file = place.get("data");
+        for (page, bytes) in file.chunks_exact(4096).enumerate() {
+            assert_eq!(bytes[9 * 8..10 * 8], (page as u64 + 7).to_le_bytes(), "page {page}");
+        }
+    }
+}
+
+#[test]
+fn what_is_stored_by_mappings_shows_to_another_process_across_the_end() {
+    run("visited", 64 * MIB, 96 * MIB);
+}
+
+/// A read past the page cache that is under way as a mapping is taken over would arrive in the kernel's page.
+#[test]
+fn a_writable_mapping_stays_the_kernels_where_direct_reads_may_be_under_way() {
+    runs_with_the_kernels_pages("direct");
+}
+
 /// A file whose name was none of those that are managed when the standby ended was managed as soon as
 /// it had its own again; an older mapping went on showing the kernel's pages.
 #[test]
 fn a_file_without_its_name_is_mapped_all_the_same() {
     runs_with_the_kernels_pages("renamed");
+}
+
+#[test]
+fn a_mapping_of_a_deleted_file_is_taken_over() {
+    run("nameless", 4 * MIB, 48 * MIB);
 }
 
 /// A program with a sealed mapping was ended, since nothing can take its place.

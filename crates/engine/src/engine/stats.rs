@@ -244,7 +244,7 @@ pub struct FileReport {
     pub counts: FileCounts,
 }
 
-/// A time in which files that are only read were left to the kernel's page cache.
+/// A time in which files were left to the kernel's page cache.
 #[derive(Clone, Debug, Serialize)]
 pub struct StandbyReport {
     /// How long; the whole run if it did not end.

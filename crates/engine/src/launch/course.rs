@@ -217,9 +217,8 @@ impl Run<'_> {
             }
             match spawn("pk-standby", watch_standby(manager, self.holder, &self.stop, options)) {
                 Ok(watched) => watch = Some(watched),
-                Err(errno) => manager.note(format!(
-                    "no thread can be started ({errno}): files that are only read stay the kernel's"
-                )),
+                Err(errno) => manager
+                    .note(format!("no thread can be started ({errno}): files stay the kernel's")),
             }
         });
         (status, watch)

@@ -51,7 +51,7 @@ impl Board {
         self.inode
     }
 
-    /// Whether files that are only read are the kernel's for the time being.
+    /// Whether files are the kernel's for the time being.
     pub(crate) fn stands_by(&self) -> &AtomicU32 {
         self.word(offset_of!(wire::Board, stands_by))
     }

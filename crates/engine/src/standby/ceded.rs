@@ -375,7 +375,7 @@ mod tests {
         fn new(needs_bytes: u64, memory_bytes: u64) -> Machine {
             let usage = Usage { level: 0, limit_bytes: memory_bytes, used_bytes: memory_bytes };
             let pressure = Pressure::default();
-            let counts = Counts { usage, cache_bytes: 0, slab_bytes: 0, pressure };
+            let counts = Counts { usage, cache_bytes: 0, mapped_bytes: 0, slab_bytes: 0, pressure };
             let seen = Seen { at: Duration::ZERO, counts, own_pages: 0 };
             Machine {
                 needs_bytes,

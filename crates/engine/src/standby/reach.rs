@@ -1,7 +1,7 @@
 //! How much of files programs have in hand: what a loop of theirs may go through.
 
 use crate::manager::selection::Selection;
-use crate::standby::{is_files, is_of_file, path_of};
+use crate::standby::{is_files, is_of_file, is_selected};
 use pagekeeper_sys::counters::read_ahead_kib_of;
 use pagekeeper_sys::process;
 use std::collections::{HashMap, HashSet};
@@ -16,7 +16,7 @@ pub(crate) fn reach_bytes(processes: impl Iterator<Item = u32>, selection: &Sele
     let mut open = HashMap::new();
     for pid in processes {
         let _ = process::for_each_mapping(pid, |mapping| {
-            if is_of_file(&mapping) && selection.matches(&path_of(&mapping)) {
+            if is_of_file(&mapping) && is_selected(&mapping, selection) {
                 let end = mapping.offset + (mapping.end - mapping.start);
                 let reach = mapped.entry(mapping.inode).or_default();
                 *reach = end.max(*reach);

@@ -110,9 +110,7 @@ impl Manager {
         }
         let next = standby.next(pid, begins, &self.selection);
         if begins {
-            for name in standby.left(pid) {
-                self.note(format!("{name} stays the kernel's: {STAYS}"));
-            }
+            standby.left(pid).iter().for_each(|name| self.note_stays(name));
         }
         if next.is_none() {
             self.taken_over(pid);
@@ -197,11 +195,19 @@ impl Manager {
     pub(crate) fn cannot_take_over(&self, pid: u32) -> bool {
         match self.standby.get().and_then(|standby| standby.misses(pid)) {
             Some(Ok(name)) => {
-                self.note(format!("{name} stays the kernel's: {STAYS}"));
+                self.note_stays(&name);
                 false
             }
             Some(Err(StaysBehind)) => true,
             None => false,
+        }
+    }
+
+    /// Tells of a file that stays the kernel's, but of one that is too small to be managed at all.
+    fn note_stays(&self, name: &str) {
+        let is_small = std::fs::metadata(name).is_ok_and(|m| m.len() < self.min_size_bytes());
+        if !is_small {
+            self.note(format!("{name} stays the kernel's: {STAYS}"));
         }
     }
 
@@ -228,15 +234,21 @@ mod tests {
     use crate::manager::board::Board;
     use crate::manager::tests::{manager, opened};
     use crate::standby::headroom::Room;
-    use crate::standby::{Standby, Taker};
+    use crate::standby::{Advice, Candidate, Standby, Taker};
+    use pagekeeper_sys::process;
+    use pagekeeper_sys::shared::SharedMap;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Arc, Mutex, OnceLock};
 
     const PID: u32 = 7;
 
+    fn with_a_taker() -> Option<Arc<Manager>> {
+        taken_over_by(PID)
+    }
+
     /// A manager whose standby has ended, with a process that has its mappings taken over. None, which is
     /// said, where no cgroup can be looked at.
-    fn with_a_taker() -> Option<Arc<Manager>> {
+    fn taken_over_by(pid: u32) -> Option<Arc<Manager>> {
         let manager = manager();
         let Some(room) = Room::of_this_process() else {
             eprintln!("skipped: no cgroup of this process's can be looked at");
@@ -249,7 +261,7 @@ mod tests {
             ended: OnceLock::new(),
             mapped: Mutex::default(),
             names: Mutex::default(),
-            takers: Mutex::new([(PID, Taker::new())].into()),
+            takers: Mutex::new([(pid, Taker::new())].into()),
         };
         standby.end("a test", &manager.selection);
         assert!(manager.standby.set(standby).is_ok());
@@ -290,6 +302,44 @@ mod tests {
                 assert_eq!(read.join().unwrap(), Ok(8));
             });
         }
+    }
+
+    /// Whoever is stopped in the midst of it has a mapping left by which it may store to the kernel's page: who
+    /// saw ours meanwhile would never find that.
+    #[test]
+    fn nobody_sees_a_file_while_it_may_be_stored_to_in_the_kernels_pages() {
+        let me = std::process::id();
+        let Some(manager) = taken_over_by(me) else { return };
+        let file = tempfile::tempfile_in(".").unwrap();
+        file.set_len(4096).unwrap();
+        let map = SharedMap::new(&file, 0, 4096).unwrap();
+        let shown = process::mapping_at(me, map.address()).unwrap().unwrap();
+        let no = opened(&manager, &file).unwrap();
+        {
+            let standby = manager.standby.get().unwrap();
+            let mut takers = standby.takers.lock().unwrap();
+            let taker = takers.get_mut(&me).unwrap();
+            taker.current =
+                Some((Candidate::of(&shown), Advice { random: false, sequential: false }));
+            taker.begun = Instant::now() - HELD_OFF_MAX;
+        }
+        manager.hold_off_for(me, no);
+        manager.hold_off_no_longer();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let read = scope.spawn(|| {
+                let read = manager.engine.read(no, 0, 8, |_, _| Ok(()));
+                assert!(is_over.load(Ordering::SeqCst), "it was seen before");
+                read
+            });
+            std::thread::sleep(Duration::from_millis(20));
+            manager.hold_off_no_longer();
+            std::thread::sleep(Duration::from_millis(20));
+            is_over.store(true, Ordering::SeqCst);
+            drop(map);
+            manager.hold_off_no_longer();
+            assert_eq!(read.join().unwrap(), Ok(8));
+        });
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! While the manager stands by, files that are only read are the kernel's: nobody is told of them,
-//! and nothing is to be gained yet.
+//! While the manager stands by, files are the kernel's: nobody is told of those that are only read, and nothing
+//! is to be gained yet.
 //!
 //! When the standby ends, descriptors need no care, since they are shown by their next use
 //! ([`crate::descriptors::first_use`]). Mappings do: the manager's memory is mapped elsewhere, registered, and
@@ -14,6 +14,7 @@ use crate::link::{board, userfault};
 use crate::memory::call::Mmap;
 use crate::memory::gate::Passing;
 use crate::memory::mapping::{self, Owner};
+use crate::memory::turns;
 use crate::process::state::{self, State};
 use crate::raw::{self, SignalsHeld};
 use crate::raw_call;
@@ -62,15 +63,18 @@ pub(crate) fn holds() -> bool {
 }
 
 /// Makes a mapping of a file while the manager stands by, marked as such by MAP_NORESERVE. None if
-/// that is not so, or if others would see what is stored by it.
+/// that is not so, or it is one to be stored to that could not be taken over.
 pub(crate) fn mmap(call: &Mmap) -> Option<isize> {
     if !holds() {
         return None;
     }
     let stores =
         call.flags & libc::MAP_TYPE != libc::MAP_PRIVATE && call.prot & libc::PROT_WRITE != 0;
+    // What is executed as well could not be taken over; and who finds such a mapping in another's place may have
+    // stored to it before it is undone.
+    let is_final = stores && (call.prot & libc::PROT_EXEC != 0 || turns::replaces(call.flags));
     let is_left = match table::get(call.fd) {
-        Some(entry) => !stores && !table::is_active(entry),
+        Some(entry) => !is_final && !table::is_active(entry),
         None => table::unshown(call.fd).is_some(),
     };
     if !is_left {

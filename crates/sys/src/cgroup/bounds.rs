@@ -58,6 +58,8 @@ pub struct Counts {
     pub usage: Usage,
     /// Page cache that the kernel can take back; memory files such as frames are not among it.
     pub cache_bytes: u64,
+    /// Of it, what programs have mapped, and have touched or lies right beside that.
+    pub mapped_bytes: u64,
     /// Directory entries and inodes that nobody uses, which it can take back as well: what there must be of
     /// them, by what the whole machine has of anything else. There may be more.
     pub slab_bytes: u64,
@@ -211,9 +213,13 @@ impl Level {
         let kernel = kernel.filter(|bytes| *bytes > usage.limit_bytes / KERNEL_PART);
         let slab_bytes = kernel.map_or(0, |bytes| self.slab_bytes(bytes));
         let refaults = key("workingset_refault_file")?;
+        let mapped = if self.version == Version::V1 { "mapped_file" } else { "file_mapped" };
+        // Memory files are counted with it, and may all be mapped.
+        let mapped_bytes = key(mapped).unwrap_or(0).saturating_sub(key("shmem").unwrap_or(0));
         Ok(Counts {
             usage,
             cache_bytes: key("active_file")? + key("inactive_file")?,
+            mapped_bytes,
             slab_bytes,
             pressure: Pressure { refaults, major_faults: key("pgmajfault")? },
         })
@@ -300,9 +306,10 @@ mod tests {
     use crate::fake_files::Files;
 
     const STAT: &str = "workingset_refault_file 1\npgmajfault 2\nactive_file 5\ninactive_file 6\n\
-                        slab_reclaimable 7\n\
+                        slab_reclaimable 7\nfile_mapped 8\nshmem 3\n\
                         total_workingset_refault_file 30\ntotal_pgmajfault 40\n\
-                        total_active_file 50\ntotal_inactive_file 60\n";
+                        total_active_file 50\ntotal_inactive_file 60\n\
+                        total_mapped_file 80\ntotal_shmem 30\n";
 
     /// A place that looks like a hierarchy of cgroups, some with a limit.
     struct Place(Files);
@@ -341,11 +348,14 @@ mod tests {
         let v2 = place.bounds("v2", Version::V2).unwrap();
         let counts = v2.tightest().unwrap().unwrap();
         let pressure = Pressure { refaults: 1, major_faults: 2 };
-        assert_eq!(counts, Counts { usage, cache_bytes: 11, slab_bytes: 0, pressure });
+        let (cache_bytes, mapped_bytes) = (11, 5);
+        let expected = Counts { usage, cache_bytes, mapped_bytes, slab_bytes: 0, pressure };
+        assert_eq!(counts, expected);
         assert_eq!(counts.kept_bytes(), 4096 - 11);
         let v1 = place.bounds("v1", Version::V1).unwrap();
         let pressure = Pressure { refaults: 30, major_faults: 40 };
-        let expected = Counts { usage, cache_bytes: 110, slab_bytes: 0, pressure };
+        let (cache_bytes, mapped_bytes) = (110, 50);
+        let expected = Counts { usage, cache_bytes, mapped_bytes, slab_bytes: 0, pressure };
         assert_eq!(v1.tightest(), Ok(Some(expected)));
         // Each is read anew.
         place.cgroup("v2", "100000\n", 8192, "pgmajfault 2\nactive_file 5\ninactive_file 6\n");

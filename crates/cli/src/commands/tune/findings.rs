@@ -250,7 +250,7 @@ impl Findings {
         if self.rows.iter().any(|row| row.name.split(':').next() == Some("auto")) {
             text.push_str(
                 "auto managed files from their first use, as with `run --from-start`; without that it leaves \
-                 files that\nare only read to the kernel as long as nothing can be won, in a cgroup \
+                 them\nto the kernel as long as nothing can be won, in a cgroup \
                  that bounds the page cache.\n",
             );
         }

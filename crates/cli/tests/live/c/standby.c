@@ -1,6 +1,6 @@
 // What programs see while the manager stands by, and when the standby ends in their midst: the first
 // argument says which part. `data` has DATA_PAGES pages, each full of its own number; `trigger` is
-// mapped to write to it, which ends the standby.
+// mapped to write to it and to execute it, which ends the standby.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -25,6 +25,7 @@
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -36,12 +37,12 @@
 #define PART_PAGES 500UL
 #define READERS 3
 
-// What is done with a page takes longer than a fast disk does to deliver it (on a fast processor, too, more
-// than the 16 us from which a loop ends a standby whatever its programs do): a loop that is as fast as
-// memory is not one that ends a standby.
-#define WORK                                                                                       \
-    for (volatile int i = 0; i < 60000; i++) {                                                     \
-    }
+// What is done with a page waits longer than a fast disk does to deliver it (and more than the 16 us from which a
+// loop ends a standby): a loop that is as fast as memory, or computes, is not one that ends a standby. Of the call no
+// library hears.
+#define WORK(page)                                                                                 \
+    if ((page) % 16 == 0)                                                                          \
+        unheard(SYS_nanosleep, (long)&(struct timespec){0, 600000}, 0, 0);
 
 static uint64_t *map(const char *path, int flags, int prot, int kind, off_t at, size_t bytes) {
     int fd = open(path, flags);
@@ -74,10 +75,12 @@ static int is_the_kernels(const void *addr) {
 
 // Ends the standby, and makes a call that notices.
 static void end_standby(void) {
-    map("trigger", O_RDWR, PROT_READ | PROT_WRITE, MAP_SHARED, 0, PAGE);
+    map("trigger", O_RDWR, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_SHARED, 0, PAGE);
     void *volatile made = malloc(1);
     free(made);
 }
+
+static void check_is_one_file(volatile uint64_t *all);
 
 static uint64_t next(uint64_t *seed) {
     *seed = *seed * 6364136223846793005UL + 1442695040888963407UL;
@@ -250,6 +253,85 @@ static void writer(void) {
     }
 }
 
+// Threads store to words of their own in all pages, each by a mapping of its own, and find it in another; one
+// writes by calls.
+struct storer {
+    volatile uint64_t *mine;
+    const volatile uint64_t *other;
+    int fd, at;
+    uint64_t stored[DATA_PAGES];
+};
+static struct storer storers[READERS];
+
+static void *stores_to_all(void *of) {
+    struct storer *storer = of;
+    uint64_t seed = storer->at;
+    for (uint64_t i = DATA_PAGES; !stop; i++) {
+        uint64_t page = next(&seed) % DATA_PAGES, word = page * PAGE / 8 + storer->at;
+        if (storer->mine)
+            storer->mine[word] = i;
+        else
+            CHECK(pwrite(storer->fd, &i, 8, word * 8) == 8);
+        storer->stored[page] = i;
+        CHECK(storer->other[word] == i);
+        page = next(&seed) % DATA_PAGES;
+        uint64_t stored = storer->stored[page];
+        CHECK(storer->other[page * PAGE / 8 + storer->at] == (stored ? stored : page));
+        touches++;
+    }
+    return NULL;
+}
+
+// Everything that was stored before the standby ended, while it did and after it is there, and stays.
+static void store(void) {
+    int both = PROT_READ | PROT_WRITE, fd = open("data", O_RDWR);
+    CHECK(fd >= 0);
+    uint64_t *all = map("data", O_RDWR, both, MAP_SHARED, 0, DATA_PAGES * PAGE);
+    const uint64_t *shown = map_data();
+    uint64_t *second = map("data", O_RDWR, both, MAP_SHARED, 0, DATA_PAGES * PAGE);
+    uint64_t *by_thread[READERS] = {all, second, NULL};
+    pthread_t threads[READERS];
+    for (int i = 0; i < READERS; i++) {
+        storers[i] = (struct storer){by_thread[i], i % 2 ? all : shown, fd, 5 + i, {0}};
+        CHECK(!pthread_create(&threads[i], NULL, stores_to_all, &storers[i]));
+    }
+    while (touches < 2000)
+        usleep(100);
+    CHECK(is_the_kernels(all) && is_the_kernels(second) && is_the_kernels(shown));
+    end_standby();
+    CHECK(!is_the_kernels(all) && !is_the_kernels(second) && !is_the_kernels(shown));
+    long before = touches;
+    while (touches < before + 3000)
+        usleep(100);
+    stop = 1;
+    for (int i = 0; i < READERS; i++)
+        CHECK(!pthread_join(threads[i], NULL));
+    uint64_t words[PAGE / 8];
+    for (uint64_t page = 0; page < DATA_PAGES; page++) {
+        CHECK(pread(fd, words, PAGE, page * PAGE) == PAGE);
+        for (int i = 0; i < PAGE / 8; i++) {
+            uint64_t stored = i >= 5 && i < 5 + READERS ? storers[i - 5].stored[page] : 0;
+            CHECK(words[i] == (stored ? stored : page));
+        }
+        // Left as it is for whoever reads the file afterwards.
+        all[page * PAGE / 8 + 9] = page + 7;
+    }
+}
+
+// What may arrive in memory behind the processors' back would arrive in the kernel's page.
+static void direct(void) {
+    uint64_t *all =
+        map("data", O_RDWR, PROT_READ | PROT_WRITE, MAP_SHARED, 0, DATA_PAGES * PAGE);
+    const uint64_t *log = map("log", O_RDONLY, PROT_READ, MAP_SHARED, 0, PAGE);
+    int fd = open("log", O_RDONLY | O_DIRECT);
+    if (fd < 0)
+        fd = syscall(SYS_io_uring_setup, 4, (char[120]){0});
+    CHECK(fd >= 0 && all[3 * PAGE / 8] == 3 && !log[0]);
+    end_standby();
+    CHECK(is_the_kernels(all) && !is_the_kernels(log));
+    check_is_one_file(all);
+}
+
 // A file is written, made longer and read by calls across the end of the standby.
 static void log_file(void) {
     int out = open("log", O_WRONLY | O_APPEND), in = open("log", O_RDONLY);
@@ -297,7 +379,7 @@ static void loop(void) {
     for (int pass = 0; pass < 12; pass++) {
         for (uint64_t page = 0; page < DATA_PAGES; page++) {
             CHECK(((volatile uint64_t *)all)[page * PAGE / 8] == page);
-            WORK
+            WORK(page)
             if (page % 64 == 0)
                 free(malloc(1));
         }
@@ -369,7 +451,7 @@ static void database(void) {
     for (int pass = 0; pass < 16; pass++) {
         for (uint64_t page = 16; page < DATA_PAGES; page++) {
             CHECK(((volatile uint64_t *)all)[page * PAGE / 8] == page);
-            WORK
+            WORK(page)
         }
     }
     int kernels = is_the_kernels(all);
@@ -467,6 +549,11 @@ static void visiting(pid_t parent, int by_mapping) {
     _exit(0);
 }
 
+static void *ends(void *none) {
+    end_standby();
+    return none;
+}
+
 static void share_visit(void) {
     visit = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(visit != MAP_FAILED && sizeof *visit <= 2 * PAGE);
@@ -507,6 +594,45 @@ static void visits(int by_mapping) {
 
 static void visitor(void) { visits(0); }
 
+// Another process finds by calls what is stored by mappings, also while some of them are taken over and others
+// are not.
+static void visited(void) {
+    share_visit();
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (!child) {
+        alarm(60);
+        int fd = open("data", O_RDWR);
+        CHECK(fd >= 0);
+        while (!visit->stop) {
+            uint64_t stored = visit->stored, now;
+            CHECK(pread(fd, &now, 8, SHOWN * PAGE) == 8 && now >= stored);
+            touches++;
+        }
+        _exit(0);
+    }
+    volatile uint64_t *windows[WINDOWS];
+    for (int i = 0; i < WINDOWS; i++)
+        windows[i] =
+            map("data", O_RDWR, PROT_READ | PROT_WRITE, MAP_SHARED, SHOWN * PAGE, PAGE);
+    CHECK(is_the_kernels((void *)windows[0]));
+    pthread_t thread;
+    for (uint64_t i = 1000; i < 40000; i++) {
+        *windows[i % WINDOWS] = i;
+        visit->stored = i;
+        CHECK(*windows[i * 7 % WINDOWS] == i);
+        if (i == 5000)
+            CHECK(!pthread_create(&thread, NULL, ends, NULL));
+        CHECK(i % 100 || !waitpid(child, NULL, WNOHANG));
+    }
+    CHECK(!pthread_join(thread, NULL));
+    for (int i = 0; i < WINDOWS; i++)
+        CHECK(!is_the_kernels((void *)windows[i]) && *windows[i] == 39999);
+    visit->stop = 1;
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
 static void mapping_visitor(void) { visits(1); }
 
 // What is stored by one mapping shows in the other.
@@ -523,6 +649,21 @@ static void renamed(void) {
     end_standby();
     CHECK(!rename("other", "data"));
     check_is_one_file(all);
+}
+
+// Nobody has the file any more, not even by a descriptor, but who has mapped it.
+static void nameless(void) {
+    uint64_t *all =
+        map("data", O_RDWR, PROT_READ | PROT_WRITE, MAP_SHARED, 0, DATA_PAGES * PAGE);
+    CHECK(!unlink("data"));
+    all[3 * PAGE / 8] = 12345;
+    end_standby();
+    CHECK(!is_the_kernels(all) || geteuid());
+    CHECK(all[3 * PAGE / 8] == 12345);
+    for (uint64_t page = 0; page < DATA_PAGES; page++)
+        all[page * PAGE / 8 + 1] = page + 7;
+    for (uint64_t page = 4; page < DATA_PAGES; page++)
+        CHECK(all[page * PAGE / 8 + 1] == page + 7 && all[page * PAGE / 8] == page);
 }
 
 // A mapping that nobody may change any more.
@@ -949,7 +1090,7 @@ static void *looks_on(void *none) {
     }
 }
 
-static void killed(void) {
+static void maps_pairs(void) {
     for (int i = 0; i < WINDOWS; i++) {
         uint64_t page = i / (WINDOWS / STORED_PAGES);
         pairs[i] = map("data", O_RDONLY, PROT_READ, MAP_SHARED, page * PAGE, PAGE);
@@ -957,12 +1098,31 @@ static void killed(void) {
     pthread_t thread;
     CHECK(!pthread_create(&thread, NULL, stores_and_says, NULL));
     CHECK(!pthread_create(&thread, NULL, looks_on, NULL));
+}
+
+static uint64_t *maps_stored(void) {
+    return map("data", O_RDWR, PROT_READ | PROT_WRITE, MAP_SHARED, 0, STORED_PAGES * PAGE);
+}
+
+static void killed(void) {
+    maps_pairs();
     while (touches < 100)
         usleep(100);
     CHECK(is_the_kernels((void *)pairs[0]));
     CHECK(write(1, "ready\n", 6) == 6);
     end_standby();
-    stores_and_says(map("data", O_RDWR, PROT_READ | PROT_WRITE, MAP_SHARED, 0, STORED_PAGES * PAGE));
+    stores_and_says(maps_stored());
+}
+
+// And who stores by a mapping all the time.
+static void killed_storing(void) {
+    uint64_t *stored = maps_stored();
+    maps_pairs();
+    pthread_t thread;
+    CHECK(is_the_kernels(stored));
+    CHECK(write(1, "ready\n", 6) == 6);
+    CHECK(!pthread_create(&thread, NULL, ends, NULL));
+    stores_and_says(stored);
 }
 
 static volatile sig_atomic_t alarms;
@@ -991,7 +1151,7 @@ typedef double wide __attribute__((vector_size(32)));
             wrong |= value ^ page;                                                                 \
             for (int i = 0; i < 8; i++)                                                            \
                 sums[i] += (double)value * (i + 1);                                                \
-            WORK                                                                                   \
+            WORK(page)                                                                             \
         }                                                                                          \
     }                                                                                              \
     for (int i = 0; i < 32; i++)                                                                   \
@@ -1037,7 +1197,8 @@ static void allocates(const char *name) {
     const char *names[] = {"reallocarray", "free", "memalign", "aligned_alloc", "valloc", "pvalloc", "usable"};
     for (int i = 0; i < 7; i++)
         if (!strcmp(names[i], name)) what = i;
-    CHECK(mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, trigger, 0) != MAP_FAILED);
+    int all_of_it = PROT_READ | PROT_WRITE | PROT_EXEC;
+    CHECK(mmap(NULL, PAGE, all_of_it, MAP_SHARED, trigger, 0) != MAP_FAILED);
     switch (what) {
     case 0: made = reallocarray(gone, 20, 20); break;
     case 1: free(gone); break;
@@ -1091,6 +1252,7 @@ int main(int count, char **arguments) {
                  {"visitor", visitor},
                  {"mapping-visitor", mapping_visitor},
                  {"renamed", renamed},
+                 {"nameless", nameless},
                  {"sealed", sealed},
                  {"roomless", roomless},
                  {"meddled", meddled},
@@ -1103,6 +1265,10 @@ int main(int count, char **arguments) {
                  {"executed", executed},
                  {"executes-always", executes_always},
                  {"killed", killed},
+                 {"killed-storing", killed_storing},
+                 {"store", store},
+                 {"direct", direct},
+                 {"visited", visited},
                  {"changed", changed_by_another},
                  {"changes", changed_by_itself},
                  {"sandboxed", sandboxed},
