@@ -8,8 +8,8 @@
 #
 # `delayed` is fsx, LMDB's and SQLite's where writes are delayed.
 #
-# `standby` is LMDB's and SQLite's under `auto` in a cgroup, where files are the kernel's at first, and a switch of the policy ends that in the midst of the program. `ends` repeats our
-# own tests of that moment.
+# `standby` is LMDB's and SQLite's under `auto` in a cgroup, where files are the kernel's at first, and a
+# switch of the policy ends that in the midst of the program. `ends` repeats our own tests of that moment.
 #
 # `packages` are sixteen of PyPI's that databases, arrays, indexes and model weights are kept with; what
 # they find must be what they find without a manager.
