@@ -215,6 +215,11 @@ impl Standby {
         self.ended.get().is_none()
     }
 
+    /// Whether it has ended, not so long ago.
+    pub(crate) fn has_ended_within(&self, time: Duration) -> bool {
+        self.ended.get().is_some_and(|ended| self.started.elapsed() < ended.after + time)
+    }
+
     pub(crate) fn ended(&self) -> Option<&Ended> {
         self.ended.get()
     }

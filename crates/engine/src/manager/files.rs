@@ -366,7 +366,11 @@ impl Manager {
                 "it is SQLite's index of a log, which locks of single bytes share".to_owned(),
             ));
         }
-        self.may_take(no, id, &name, taker).map_err(|reason| refuse(reason.to_owned()))?;
+        if let Err(reason) = self.may_take(no, id, &name, taker) {
+            // Who only has it open sees by its slot when it is managed after all; who maps it would not.
+            let waits = taker.is_none() && trial.is_none() && self.stood_by_just_now();
+            return Err(if waits { Left::ForNow } else { refuse(reason.to_owned()) });
+        }
         self.call_crew().map_err(|e| refuse(format!("no thread can be started: {e}")))?;
         // The reserve is whole, and there may be no other: it is not for this.
         let fails = |what: &str, errno: Errno| match is_shortage(errno) {

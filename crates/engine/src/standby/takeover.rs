@@ -15,6 +15,10 @@ use std::time::{Duration, Instant};
 /// How long whoever wants to write by a mapping waits for others to have theirs taken over.
 const TAKING_MAX: Duration = Duration::from_secs(10);
 
+/// So soon after its end programs have had their mappings taken over, but for those that wait for something. Until
+/// then, a file that one has mapped and another opens may become managed yet.
+const TAKEN_WITHIN: Duration = Duration::from_secs(1);
+
 /// How long everybody is held off a file of which a process has mappings taken over, at most: what is held off
 /// may be a write of another file (from a mapping of this one), which that file's turn waits for.
 const HELD_OFF_MAX: Duration = Duration::from_millis(500);
@@ -29,6 +33,11 @@ impl Manager {
     /// Whether files are the kernel's for the time being.
     pub(crate) fn stands_by(&self) -> bool {
         self.standby.get().is_some_and(|standby| standby.holds())
+    }
+
+    /// Whether programs may be about to have their mappings taken over.
+    pub(crate) fn stood_by_just_now(&self) -> bool {
+        self.standby.get().is_some_and(|standby| standby.has_ended_within(TAKEN_WITHIN))
     }
 
     /// Files are managed from now on.

@@ -596,13 +596,13 @@ static void visitor(void) { visits(0); }
 
 // Another process finds by calls what is stored by mappings, also while some of them are taken over and others
 // are not.
-static void visited(void) {
+static void visited_by(int open_flags) {
     share_visit();
     pid_t child = fork();
     CHECK(child >= 0);
     if (!child) {
         alarm(60);
-        int fd = open("data", O_RDWR);
+        int fd = open("data", open_flags);
         CHECK(fd >= 0);
         while (!visit->stop) {
             uint64_t stored = visit->stored, now;
@@ -650,6 +650,11 @@ static void renamed(void) {
     CHECK(!rename("other", "data"));
     check_is_one_file(all);
 }
+
+static void visited(void) { visited_by(O_RDWR); }
+
+// Of whom the manager hears first when the standby is over.
+static void visited_to_read(void) { visited_by(O_RDONLY); }
 
 // Nobody has the file any more, not even by a descriptor, but who has mapped it.
 static void nameless(void) {
@@ -1269,6 +1274,7 @@ int main(int count, char **arguments) {
                  {"store", store},
                  {"direct", direct},
                  {"visited", visited},
+                 {"visited-to-read", visited_to_read},
                  {"changed", changed_by_another},
                  {"changes", changed_by_itself},
                  {"sandboxed", sandboxed},
