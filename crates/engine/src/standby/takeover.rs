@@ -277,6 +277,24 @@ mod tests {
         Some(manager)
     }
 
+    /// That whoever reads a file waits for this.
+    fn nobody_sees_until(manager: &Manager, no: FileNo, end: impl FnOnce()) {
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let read = scope.spawn(|| {
+                let read = manager.engine.read(no, 0, 8, |_, _| Ok(()));
+                assert!(is_over.load(Ordering::SeqCst), "it was seen before");
+                read
+            });
+            std::thread::sleep(Duration::from_millis(20));
+            manager.hold_off_no_longer();
+            std::thread::sleep(Duration::from_millis(20));
+            is_over.store(true, Ordering::SeqCst);
+            end();
+            assert_eq!(read.join().unwrap(), Ok(8));
+        });
+    }
+
     /// What a call wrote that had begun before showed in mappings that were not taken over yet, and not in
     /// those that were.
     #[test]
@@ -296,20 +314,7 @@ mod tests {
             file.set_len(4096).unwrap();
             let no = opened(&manager, &file).unwrap();
             manager.hold_off_for(PID, no);
-            let is_over = AtomicBool::new(false);
-            std::thread::scope(|scope| {
-                let read = scope.spawn(|| {
-                    let read = manager.engine.read(no, 0, 8, |_, _| Ok(()));
-                    assert!(is_over.load(Ordering::SeqCst), "it was seen before");
-                    read
-                });
-                std::thread::sleep(Duration::from_millis(20));
-                manager.hold_off_no_longer();
-                std::thread::sleep(Duration::from_millis(20));
-                is_over.store(true, Ordering::SeqCst);
-                end(&manager);
-                assert_eq!(read.join().unwrap(), Ok(8));
-            });
+            nobody_sees_until(&manager, no, || end(&manager));
         }
     }
 
@@ -333,21 +338,9 @@ mod tests {
             taker.begun = Instant::now() - HELD_OFF_MAX;
         }
         manager.hold_off_for(me, no);
-        manager.hold_off_no_longer();
-        let is_over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let read = scope.spawn(|| {
-                let read = manager.engine.read(no, 0, 8, |_, _| Ok(()));
-                assert!(is_over.load(Ordering::SeqCst), "it was seen before");
-                read
-            });
-            std::thread::sleep(Duration::from_millis(20));
-            manager.hold_off_no_longer();
-            std::thread::sleep(Duration::from_millis(20));
-            is_over.store(true, Ordering::SeqCst);
+        nobody_sees_until(&manager, no, || {
             drop(map);
             manager.hold_off_no_longer();
-            assert_eq!(read.join().unwrap(), Ok(8));
         });
     }
 
