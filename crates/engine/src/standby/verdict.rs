@@ -214,7 +214,7 @@ impl Judge {
         }
         if !is_in_order && all.is_in_order(WINDOW_PAGES) {
             let Some(programs) = *programs else { return Verdict::Wait };
-            if programs.read_by_calls()
+            if (programs.read_by_calls() || programs.reads_on())
                 && let Some(verdict) = self.verdict_on_loop(page_ns, Some(programs))
             {
                 return verdict;
@@ -520,9 +520,9 @@ mod tests {
     /// have brought 2,048 pages; so what it read in order seemed to be read around single pages.
     #[test]
     fn a_few_faults_of_code_do_not_make_single_pages_of_a_loop() {
-        let judged = |called_pages, major_faults| {
+        let judged = |called_pages, own_read_pages, major_faults| {
             let (reach_pages, lifetime) = (98_000, Duration::from_millis(500));
-            let (own_read_pages, reread_pages) = (33_000, 33_000);
+            let reread_pages = 33_000;
             let programs = Programs {
                 reach_pages,
                 lifetime,
@@ -541,8 +541,10 @@ mod tests {
             assert_eq!(at(150, counts, None), Verdict::Wait);
             at(160, counts, Some(programs))
         };
-        assert_eq!(judged(31_000, 22), Verdict::NothingToWin);
-        assert_eq!(judged(2_000, 22), Verdict::Short(Sign::Refaults));
+        assert_eq!(judged(31_000, 33_000, 22), Verdict::NothingToWin);
+        assert_eq!(judged(2_000, 33_000, 22), Verdict::Short(Sign::Refaults));
+        // Of `cp` one call copies all, and counts when it is done.
+        assert_eq!(judged(0, 70_000, 22), Verdict::NothingToWin);
     }
 
     /// Reads by calls cause no faults, and in no order they looked like a loop: 40,000 rows of SQLite's by
