@@ -61,8 +61,8 @@ const FILL_BYTES_PER_MS_MAX: u64 = 4 << 20;
 const FULL_PART: u64 = 16;
 /// Programs are looked at for this part of a processor's time at most.
 const LOOKS_PART: u32 = 64;
-/// Where programs have so much of the kernel's cache mapped, it reads in order, and not around single pages: around each
-/// fault it maps half of such a window at most.
+/// Where programs have so many eighths of the kernel's cache mapped, it reads in order, and not around single
+/// pages: around each fault it maps sixteen, half of a window that is not set to more.
 const MAPPED_EIGHTHS: u64 = 5;
 /// How far the cgroup's limit may be above what was asked for, which the kernel's page cache may use
 /// as well meanwhile: so many times that, and so much.

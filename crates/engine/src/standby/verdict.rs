@@ -532,10 +532,9 @@ mod tests {
                 ..Programs::default()
             };
             let mut judge = Judge::new(8_192);
-            let at = |ms, counts, programs| {
+            let mut at = |ms, counts, programs| {
                 judge.look(Duration::from_millis(ms), counts, || 2_048, || programs)
             };
-            let mut at = at;
             assert_eq!(at(0, ZERO, None), Verdict::Wait);
             let counts = Pressure { refaults: 33_000, major_faults };
             assert_eq!(at(150, counts, None), Verdict::Wait);
