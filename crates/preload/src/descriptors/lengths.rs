@@ -9,6 +9,7 @@ use crate::descriptors::table::{self, Entry};
 use crate::raw;
 use crate::writing::{change, overwrite};
 use core::cmp::Ordering;
+use core::sync::atomic::Ordering::SeqCst;
 use libc::c_int;
 
 /// Looks, a moment apart, at how far mappings reach. Somebody who is stopped while it makes the file
@@ -49,6 +50,11 @@ fn is_ahead(fd: c_int, bytes: u64) -> bool {
 /// How long the manager knows a file to be.
 pub(crate) fn known(entry: Entry) -> Option<u64> {
     table::records(entry).map(|(slot, _)| overwrite::length(entry, slot))
+}
+
+/// What tells that a file was cut, or lengthened by more than writes, between two looks.
+pub(crate) fn generation(entry: Entry) -> Option<u32> {
+    table::records(entry).map(|(slot, _)| slot.generation.load(SeqCst))
 }
 
 #[cold]

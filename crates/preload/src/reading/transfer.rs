@@ -375,7 +375,11 @@ fn fetch(file: &File, iov: &[iovec], mut offset: i64, limit: usize) -> isize {
                     done += got;
                     offset += got as i64;
                 }
-                Ok(_) => return (done + unheard(file, request.d, once, offset)) as isize,
+                Ok(_) => {
+                    if let Some(more) = unheard(file, request.d, once, offset) {
+                        return (done + more) as isize;
+                    }
+                }
                 Err(errno) if done == 0 => return errno as isize,
                 Err(_) => return done as isize,
             }
@@ -385,15 +389,20 @@ fn fetch(file: &File, iov: &[iovec], mut offset: i64, limit: usize) -> isize {
 }
 
 /// Reads what the kernel says there is behind the end that the manager knows: who makes the file longer was
-/// stopped before it could say so. Nobody has it in memory. The bytes read, none if that cannot be.
-fn unheard(file: &File, addr: u64, bytes: usize, offset: i64) -> usize {
+/// stopped before it could say so. Nobody has it in memory. The bytes read, none if that cannot be; or `None`
+/// if the file was cut meanwhile, and the manager is to be asked again: the kernel's own reads show zeros
+/// where a file is being cut.
+fn unheard(file: &File, addr: u64, bytes: usize, offset: i64) -> Option<usize> {
+    let generation = lengths::generation(file.entry);
     let is_behind = lengths::known(file.entry).is_some_and(|known| known <= offset as u64);
-    let is_longer = || raw::fstat(file.fd).is_ok_and(|stat| stat.st_size > offset);
-    if !is_behind || !is_longer() || mapping::may_be_managed(addr as usize, bytes) {
-        return 0;
+    let reaches = |end: i64| raw::fstat(file.fd).is_ok_and(|stat| stat.st_size >= end);
+    if !is_behind || !reaches(offset + 1) || mapping::may_be_managed(addr as usize, bytes) {
+        return Some(0);
     }
-    let done = raw_call!(libc::SYS_pread64, file.fd, addr, bytes, offset);
-    done.max(0) as usize
+    let done = raw_call!(libc::SYS_pread64, file.fd, addr, bytes, offset).max(0);
+    // The generation tells what the run's own programs did, the length what others did.
+    let held = reaches(offset + done as i64) && lengths::generation(file.entry) == generation;
+    held.then_some(done as usize)
 }
 
 /// About half of so many bytes at an address, up to where a page ends. None if they are in one page.
