@@ -1,6 +1,5 @@
 //! The live port: memfds for frames, userfaultfds for mappings, files for storage.
 
-mod ahead;
 pub(crate) mod dispatch;
 pub(crate) mod events;
 pub(crate) mod file_systems;

@@ -9,8 +9,9 @@
 use crate::engine::Engine;
 use crate::manager::Manager;
 use crate::port::{PAGE_BYTES, Port};
+use crate::standby::Standby;
 use crate::standby::ceded::{Ceded, Seen};
-use crate::standby::{EVERY, Standby, pause_while_free};
+use crate::standby::watch::{EVERY, pause_while_free};
 use pagekeeper_frames::MIN_FRAMES;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::cgroup::{Bounds, Counts};

@@ -1,0 +1,263 @@
+//! Processes whose mappings are being taken over, one mapping after the other, and what holds others off
+//! meanwhile.
+
+use crate::live::shortage::is_shortage;
+use crate::manager::selection::Selection;
+use crate::port::FileNo;
+use crate::standby::candidate::{Advice, Candidate, can_be_taken};
+use crate::standby::{Standby, is_selected, pins};
+use pagekeeper_sys::Errno;
+use pagekeeper_sys::file::FileId;
+use pagekeeper_sys::process;
+use pagekeeper_sys::shared::wake_futex;
+use std::cell::LazyCell;
+use std::collections::{HashMap, HashSet};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A mapping shows the kernel's pages of a file that is managed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StaysBehind;
+
+/// A process whose mappings are being taken over.
+#[derive(Debug)]
+pub(super) struct Taker {
+    pub(super) begun: Instant,
+    /// Its mappings that can be, the largest last.
+    mappings: Vec<(Candidate, Advice)>,
+    /// The one whose turn it is.
+    pub(super) current: Option<(Candidate, Advice)>,
+    /// Their files, and whether they may be written to by this descriptor. Opened before any of them is
+    /// taken over, so that all of a file's mappings can be or none is.
+    opened: HashMap<(FileId, bool), Arc<OwnedFd>>,
+    /// Inodes of files that it, or another process, has mapped in a way that cannot be taken over now.
+    pub(super) barred: HashSet<u64>,
+    /// Inodes of files that are managed by now, so that all its mappings of them have to be.
+    taken: HashSet<u64>,
+    /// Names of such files that it has mapped.
+    left: Vec<String>,
+    /// What was taken over, or is being.
+    replaced: Vec<(Candidate, Arc<OwnedFd>)>,
+    /// Files that are managed for it already, though not all mappings of them may be taken over yet.
+    files: Vec<FileNo>,
+    /// What holds everybody off who wants to see something of them, and their inodes.
+    fences: Vec<(u64, (FileNo, u64))>,
+}
+
+/// Files, and tickets of fences around them.
+pub(crate) type Fences = Vec<(FileNo, u64)>;
+
+impl Taker {
+    pub(super) fn new() -> Taker {
+        Taker {
+            begun: Instant::now(),
+            mappings: Vec::new(),
+            current: None,
+            opened: HashMap::new(),
+            barred: HashSet::new(),
+            taken: HashSet::new(),
+            left: Vec::new(),
+            replaced: Vec::new(),
+            files: Vec::new(),
+            fences: Vec::new(),
+        }
+    }
+
+    /// Whether what it stores by a mapping of this file may still go to the kernel's pages.
+    fn may_store_to(&self, pid: u32, inode: u64) -> bool {
+        let current = self.current.iter().filter(|(mapping, _)| mapping.is_there(pid));
+        let mut left = self.mappings.iter().chain(current).map(|(mapping, _)| mapping);
+        left.any(|mapping| mapping.id.ino == inode && mapping.may_store())
+    }
+}
+
+impl Standby {
+    /// Address and bytes of a process's next mapping that can be taken over; if it `begins`, they are
+    /// looked for, after [`took`](Self::took). The largest comes first: if there is room for that, there is
+    /// for the others. None if there are no more.
+    pub(crate) fn next(&self, pid: u32, begins: bool, selection: &Selection) -> Option<(u64, u64)> {
+        if begins {
+            let taker = self.look_at(pid, selection);
+            self.takers.lock().expect("lock").insert(pid, taker);
+        }
+        let mut takers = self.takers.lock().expect("lock");
+        let taker = takers.get_mut(&pid)?;
+        taker.current = taker.mappings.pop();
+        taker.current.as_ref().map(|(mapping, _)| (mapping.start, mapping.bytes))
+    }
+
+    /// Files that a process goes on having from the kernel.
+    pub(crate) fn left(&self, pid: u32) -> Vec<String> {
+        self.takers.lock().expect("lock").get(&pid).map_or_else(Vec::new, |t| t.left.clone())
+    }
+
+    fn look_at(&self, pid: u32, selection: &Selection) -> Taker {
+        let mut taker = Taker::new();
+        let mut found = Vec::new();
+        let has_pins = LazyCell::new(|| pins::may_have(pid));
+        self.for_each_mapping(|whose, mapping, detail| {
+            if whose != pid && process::share_memory(whose, pid) {
+                return;
+            }
+            let can_be = whose == pid
+                && can_be_taken(mapping, detail)
+                && is_selected(mapping, selection)
+                && !(mapping.write && *has_pins);
+            if can_be {
+                let advice = Advice { random: detail.has("rr"), sequential: detail.has("sr") };
+                let mut candidate = Candidate::of(mapping);
+                candidate.may_write = mapping.shared && detail.has("mw");
+                found.push((candidate, advice));
+            } else {
+                taker.barred.insert(mapping.inode);
+            }
+        });
+        for (mapping, _) in &found {
+            let key = (mapping.id, mapping.may_write);
+            if taker.barred.contains(&mapping.id.ino) || taker.opened.contains_key(&key) {
+                continue;
+            }
+            match mapping.open(pid) {
+                Some(fd) => drop(taker.opened.insert(key, Arc::new(fd))),
+                None => drop(taker.barred.insert(mapping.id.ino)),
+            }
+        }
+        for (mapping, advice) in found {
+            match taker.barred.contains(&mapping.id.ino) {
+                true => taker.left.push(mapping.path),
+                false => taker.mappings.push((mapping, advice)),
+            }
+        }
+        // A file's one after the other, so that few files wait for others' turn.
+        let mut largest = HashMap::new();
+        for (mapping, _) in &taker.mappings {
+            let bytes = largest.entry(mapping.id).or_insert(0);
+            *bytes = mapping.bytes.max(*bytes);
+        }
+        taker.mappings.sort_by_key(|(mapping, _)| {
+            (largest[&mapping.id], mapping.id.dev, mapping.id.ino, mapping.bytes)
+        });
+        taker
+    }
+
+    /// The mapping of so many bytes at an address, with its file, if it is the one whose turn it is, and
+    /// is there still: as several, if parts of it were advised or locked, and whatever the file's name.
+    ///
+    /// # Errors
+    /// No descriptor is free.
+    pub(crate) fn at(
+        &self,
+        pid: u32,
+        start: u64,
+        bytes: u64,
+    ) -> Result<Option<(Candidate, Advice, Arc<OwnedFd>)>, Errno> {
+        let current = || {
+            let takers = self.takers.lock().expect("lock");
+            let taker = takers.get(&pid)?;
+            let (mapping, advice) = taker.current.clone()?;
+            let file = taker.opened.get(&(mapping.id, mapping.may_write))?.clone();
+            Some((mapping, advice, file))
+        };
+        let at = (start, bytes);
+        let Some((mapping, advice, file)) =
+            current().filter(|(mapping, ..)| (mapping.start, mapping.bytes) == at)
+        else {
+            return Ok(None);
+        };
+        match mapping.is_shown_whole(pid) {
+            Err(errno) if is_shortage(errno) => Err(errno),
+            is_there => Ok((is_there == Ok(true)).then_some((mapping, advice, file))),
+        }
+    }
+
+    /// The file of the mapping whose turn it is is managed.
+    pub(crate) fn is_managed(&self, pid: u32) {
+        if let Some(taker) = self.takers.lock().expect("lock").get_mut(&pid)
+            && let Some((mapping, _)) = &taker.current
+        {
+            taker.taken.insert(mapping.id.ino);
+            if let Some(file) = taker.opened.get(&(mapping.id, mapping.may_write)) {
+                taker.replaced.push((mapping.clone(), file.clone()));
+            }
+        }
+    }
+
+    /// The mapping whose turn it is cannot be taken over, and the file stays the kernel's: its name. Or
+    /// that is not possible any more, because the file is managed.
+    pub(crate) fn misses(&self, pid: u32) -> Option<Result<String, StaysBehind>> {
+        let mut takers = self.takers.lock().expect("lock");
+        let taker = takers.get_mut(&pid)?;
+        let (mapping, _) = taker.current.take()?;
+        let ino = mapping.id.ino;
+        if !mapping.is_there(pid) {
+            return None;
+        }
+        if taker.taken.contains(&ino) {
+            return Some(Err(StaysBehind));
+        }
+        taker.barred.insert(ino);
+        taker.mappings.retain(|(mapping, _)| mapping.id.ino != ino);
+        Some(Ok(mapping.path))
+    }
+
+    /// A file becomes managed for a process that has its mappings taken over.
+    pub(crate) fn takes(&self, pid: u32, no: FileNo) {
+        if let Some(taker) = self.takers.lock().expect("lock").get_mut(&pid) {
+            taker.files.push(no);
+        }
+    }
+
+    /// Until all of its mappings of a file are taken over, nobody is to see what the others would show a moment
+    /// later, or have shown before: a write that began while the file was the kernel's may still be under way.
+    /// False if it is gone.
+    pub(crate) fn holds_off(&self, pid: u32, no: FileNo, ticket: u64) -> bool {
+        let mut takers = self.takers.lock().expect("lock");
+        let Some(taker) = takers.get_mut(&pid) else { return false };
+        let inode = taker.current.as_ref().map_or(0, |(mapping, _)| mapping.id.ino);
+        taker.fences.push((inode, (no, ticket)));
+        true
+    }
+
+    /// Fences for processes that have not had their mappings taken over in so long a time: one that is stopped
+    /// may never have. But for those of files whose pages of the kernel's it may still store to: who saw ours
+    /// meanwhile would go on without these stores, and write what was there before.
+    pub(crate) fn overdue(&self, held_off_max: Duration) -> Fences {
+        let mut takers = self.takers.lock().expect("lock");
+        let mut overdue = Fences::new();
+        for (pid, taker) in takers.iter_mut() {
+            if taker.fences.is_empty() || taker.begun.elapsed() < held_off_max {
+                continue;
+            }
+            let fences = std::mem::take(&mut taker.fences);
+            let (kept, over): (Vec<_>, Vec<_>) =
+                fences.into_iter().partition(|(inode, _)| taker.may_store_to(*pid, *inode));
+            taker.fences = kept;
+            overdue.extend(over.into_iter().map(|(_, fence)| fence));
+        }
+        overdue
+    }
+
+    /// A process has had all of its mappings taken over, or is gone; returns the fences that were for it.
+    /// Wakes its threads that wait at an address in one (`futex(2)`): that stands for other memory now, and
+    /// whoever is to wake them, by that address, does not find them. They look again.
+    #[must_use]
+    pub(crate) fn took(&self, pid: u32) -> Fences {
+        let Some(taker) = self.takers.lock().expect("lock").remove(&pid) else {
+            return Fences::new();
+        };
+        for address in process::shared_futexes(pid) {
+            for (mapping, file) in &taker.replaced {
+                if mapping.range().contains(&address) {
+                    let _ = wake_futex(file, mapping.offset + (address - mapping.start));
+                }
+            }
+        }
+        taker.fences.into_iter().map(|(_, fence)| fence).collect()
+    }
+
+    /// Whether a process may still have mappings of a file to be taken over.
+    pub(crate) fn is_taken(&self, no: FileNo) -> bool {
+        self.takers.lock().expect("lock").values().any(|taker| taker.files.contains(&no))
+    }
+}
