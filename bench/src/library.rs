@@ -357,19 +357,25 @@ pub fn misses(machine: &Machine, repeats: u32, threads: u32) -> Result<()> {
     let sequence = (0..40_000).map(|_| random.below(pages));
     let sequence = machine.sequence(&format!("random-{pages}"), sequence)?;
     let mut contenders = Vec::new();
-    let mut add = |name: &str, way: &str, pager: Pager| -> Result<()> {
-        let program = program(way, &file, &sequence, threads, MEMORY, "lru")?;
+    let mut add = |name: &str, way: &str, options: &[&str], pager: Pager| -> Result<()> {
+        let mut program = program(way, &file, &sequence, threads, MEMORY, "lru")?;
+        program.command.extend(options.iter().map(Into::into));
         contenders.push(Contender::new(name, &program, pager, READ_AHEAD_KIB));
         Ok(())
     };
-    add("bare pread, O_DIRECT", "pread", Pager::Kernel)?;
-    add("kernel, MADV_RANDOM", "random", Pager::Kernel)?;
-    add("library, explicit", "explicit", Pager::Kernel)?;
-    add("by table", "table", Pager::Kernel)?;
-    add("its control, by a hash table", "hash", Pager::Kernel)?;
-    add("library, inline", "inline", Pager::Kernel)?;
-    add("library, thread", "thread", Pager::Kernel)?;
-    add("remote (pagekeeper run)", "random", Pager::Policy("lru".to_owned()))?;
+    add("bare pread, O_DIRECT", "pread", &[], Pager::Kernel)?;
+    add("kernel, MADV_RANDOM", "random", &[], Pager::Kernel)?;
+    add("library, explicit", "explicit", &[], Pager::Kernel)?;
+    add("by table", "table", &[], Pager::Kernel)?;
+    add("its control, by a hash table", "hash", &[], Pager::Kernel)?;
+    add("library, inline", "inline", &[], Pager::Kernel)?;
+    add("library, thread", "thread", &[], Pager::Kernel)?;
+    let awake = ["--awake"];
+    add("library, explicit, processors kept awake", "explicit", &awake, Pager::Kernel)?;
+    add("by table, the same", "table", &awake, Pager::Kernel)?;
+    add("library, inline, the same", "inline", &awake, Pager::Kernel)?;
+    add("library, thread, the same", "thread", &awake, Pager::Kernel)?;
+    add("remote (pagekeeper run)", "random", &[], Pager::Policy("lru".to_owned()))?;
     if threads == 1 {
         for (name, way) in [("the least inline", "inline"), ("by another process", "process")] {
             let mut command = vec![beside("pagekeeper-least")?.into_os_string(), way.into()];

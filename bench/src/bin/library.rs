@@ -39,6 +39,9 @@ struct Cli {
     /// Threads of the cache that read ahead
     #[arg(long, default_value_t = 1)]
     workers: usize,
+    /// Keep processors from halting while many wait
+    #[arg(long)]
+    awake: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -81,6 +84,7 @@ impl Source {
             let builder = Cache::builder(cli.memory).fault_path(path).translation(translation);
             let builder =
                 builder.page_bytes(cli.page_bytes).workers(cli.workers).policy(cli.policy.clone());
+            let builder = if cli.awake { builder.keep_awake() } else { builder };
             let cache = builder.build()?;
             Ok(cache.open(&cli.file, Options::new())?)
         };

@@ -189,6 +189,14 @@ typedef struct pk_cache_options {
    * PK_TRANSLATION_MAPPED or PK_TRANSLATION_TABLE. (64 bits, as above.)
    */
   uint64_t translation;
+  /**
+   * Not 0: processors of this machine are kept from halting while more than a thousand misses a second are
+   * waited for. It is for virtual machines that take long to wake a processor (`pagekeeper doctor` says
+   * so: soon-awake), where a miss costs less then. It concerns all of the machine, takes time of the host's,
+   * and needs the right to open /dev/cpu_dma_latency: without that, and elsewhere, nothing changes. (64
+   * bits, as above.)
+   */
+  uint64_t keep_awake;
 } pk_cache_options;
 
 /**
@@ -581,8 +589,8 @@ extern "C" {
  * for the first); 2 MiB for each GiB with PK_TRANSLATION_TABLE. Who touches it where there is no more gets
  * -ENOMEM.
  *
- * A cache has threads of its own (but for PK_NO_WORKERS with PK_NEVER and PK_FAULT_EXPLICIT), which live
- * until it ends (pk_cache_close()). They block all signals that others send, which are for the program's
+ * A cache has threads of its own (but for PK_NO_WORKERS with PK_NEVER and PK_FAULT_EXPLICIT, and without
+ * keep_awake), which live until it ends (pk_cache_close()). They block all signals that others send, which are for the program's
  * threads. So a program whose main thread leaves by pthread_exit(3) closes the cache first: else the process
  * stays when its own threads have ended, and SIGTERM waits for ever for one that takes it.
  *

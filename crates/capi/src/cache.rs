@@ -99,6 +99,12 @@ pub struct pk_cache_options {
     pub sampling_percent: u64,
     /// PK_TRANSLATION_MAPPED or PK_TRANSLATION_TABLE. (64 bits, as above.)
     pub translation: u64,
+    /// Not 0: processors of this machine are kept from halting while more than a thousand misses a second are
+    /// waited for. It is for virtual machines that take long to wake a processor (`pagekeeper doctor` says
+    /// so: soon-awake), where a miss costs less then. It concerns all of the machine, takes time of the host's,
+    /// and needs the right to open /dev/cpu_dma_latency: without that, and elsewhere, nothing changes. (64
+    /// bits, as above.)
+    pub keep_awake: u64,
 }
 
 /// A handle argument.
@@ -167,8 +173,8 @@ fn check_sizes(budget_bytes: u64, page_bytes: u64) -> Result<(), Error> {
 /// for the first); 2 MiB for each GiB with PK_TRANSLATION_TABLE. Who touches it where there is no more gets
 /// -ENOMEM.
 ///
-/// A cache has threads of its own (but for PK_NO_WORKERS with PK_NEVER and PK_FAULT_EXPLICIT), which live
-/// until it ends (pk_cache_close()). They block all signals that others send, which are for the program's
+/// A cache has threads of its own (but for PK_NO_WORKERS with PK_NEVER and PK_FAULT_EXPLICIT, and without
+/// keep_awake), which live until it ends (pk_cache_close()). They block all signals that others send, which are for the program's
 /// threads. So a program whose main thread leaves by pthread_exit(3) closes the cache first: else the process
 /// stays when its own threads have ended, and SIGTERM waits for ever for one that takes it.
 ///
@@ -227,6 +233,9 @@ pub extern "C" fn pk_cache_create(
             PK_NEVER => builder.write_back_period(None),
             period => builder.write_back_period(Some(Duration::from_millis(period.into()))),
         };
+        if options.keep_awake != 0 {
+            builder = builder.keep_awake();
+        }
         builder = match options.sampling_percent {
             0 => builder,
             PK_NO_SAMPLING => builder.sampling(SamplingShare::NONE),

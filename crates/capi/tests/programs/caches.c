@@ -42,6 +42,7 @@ static void play(const char *program, uint64_t translation)
     options.read_ahead_pages_max = 1;
     options.workers = 3;
     options.translation = translation;
+    options.keep_awake = 1;
     options.on_budget_change = tell;
     options.on_budget_change_context = &told_bytes;
     pk_cache *cache, *same;

@@ -3,7 +3,7 @@
 use super::Options;
 use super::holder::Holder;
 use crate::manager::Manager;
-use crate::manager::awake::Keeper;
+use crate::manager::awake::{self, Keeper};
 use crate::manager::crew::spawn;
 use pagekeeper_sys::Errno;
 use std::sync::Arc;
@@ -68,10 +68,10 @@ pub(super) fn watch_standby(
 /// Writes dirty pages back from time to time, lets go of what nobody uses, and keeps processors awake.
 fn write_behind(manager: &Manager, stop: &AtomicBool) {
     let mut last = Instant::now();
-    let mut awake = Keeper::default();
+    let mut keeper = Keeper::default();
     while !stop.load(Ordering::SeqCst) {
-        std::thread::park_timeout(Duration::from_millis(100));
-        awake.look(&manager.waits);
+        std::thread::park_timeout(awake::LOOK_EVERY);
+        keeper.look(manager.waits.so_far());
         manager.let_go();
         manager.reserve.refill();
         manager.look_at_unwatched();

@@ -7,9 +7,12 @@
 
 use pagekeeper_sys::awake::Awake;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-/// From so many waits between two looks on, a tenth of a second apart, processors stay awake, and until there are
-/// fewer than a quarter of that: a thousand a second of 100 µs each are a tenth of the time.
+/// How often waits are looked at.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// From so many waits between two looks on processors stay awake, and until there are fewer than a quarter of that:
+/// a thousand a second of 100 µs each are a tenth of the time.
 const WAITS_MIN: u64 = 100;
 const WAITS_LEFT_MIN: u64 = WAITS_MIN / 4;
 
@@ -21,9 +24,13 @@ impl Waits {
     pub(crate) fn count(&self, waits: usize) {
         self.0.fetch_add(waits as u64, Ordering::Relaxed);
     }
+
+    pub(crate) fn so_far(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
-/// Whether processors are kept awake, by who looks at [`Waits`] from time to time.
+/// Whether processors are kept awake, by who looks at how often somebody waited.
 #[derive(Debug, Default)]
 pub(crate) struct Keeper {
     seen: u64,
@@ -31,13 +38,13 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    pub(crate) fn look(&mut self, waits: &Waits) {
+    /// Somebody waited so often by now; to be told each [`LOOK_EVERY`].
+    pub(crate) fn look(&mut self, waits: u64) {
         self.look_with(waits, Awake::begin);
     }
 
-    fn look_with(&mut self, waits: &Waits, begin: impl FnOnce() -> Option<Awake>) {
-        let now = waits.0.load(Ordering::Relaxed);
-        let waited = now - std::mem::replace(&mut self.seen, now);
+    fn look_with(&mut self, waits: u64, begin: impl FnOnce() -> Option<Awake>) {
+        let waited = waits.saturating_sub(std::mem::replace(&mut self.seen, waits));
         match self.awake {
             Some(_) if waited < WAITS_LEFT_MIN => self.awake = None,
             None if waited >= WAITS_MIN => self.awake = begin(),
@@ -57,7 +64,7 @@ mod tests {
         let mut look = |count: usize| {
             waits.count(count);
             let before = asked.get();
-            keeper.look_with(&waits, || {
+            keeper.look_with(waits.so_far(), || {
                 asked.set(before + 1);
                 None
             });

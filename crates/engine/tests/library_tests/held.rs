@@ -37,6 +37,25 @@ fn a_guard_for_writing_holds_up_no_write_back_of_others() {
     });
 }
 
+/// Who looks after processors as well, ten times a second, writes back no sooner and no later for it, and ends
+/// with the cache.
+#[test]
+fn processors_are_kept_awake_beside_the_writing_back() {
+    in_time(|| {
+        for (period_ms, is_written) in [(Some(5), true), (Some(3_600_000), false), (None, false)] {
+            let period = period_ms.map(Duration::from_millis);
+            let cache = builder(1 << 20).write_back_period(period).keep_awake().build().unwrap();
+            let segment = cache.scratch(4 << 20).unwrap();
+            segment.write_all_at(&[1; PAGE], 0).unwrap();
+            while is_written && is_dirty(&segment, 0) {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_millis(250));
+            assert_eq!(is_dirty(&segment, 0), !is_written);
+        }
+    });
+}
+
 /// A page that is written back as soon as it is full was waited for in the same way, by the very
 /// thread that had the page before it to itself.
 #[test]

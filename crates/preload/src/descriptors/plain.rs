@@ -76,10 +76,13 @@ impl Plain {
         }
     }
 
-    /// The file was cut off.
-    pub(crate) fn truncated(self, fd: c_int, bytes: i64) {
-        if !self.is_plain() {
-            let _ = change::truncate(fd, bytes, || raw_call!(libc::SYS_ftruncate, fd, bytes));
+    /// The file was cut to nothing. Not once more where the manager has it by now, which would lose what others
+    /// have written since.
+    pub(crate) fn emptied(self, fd: c_int) {
+        if !self.is_plain()
+            && let Some(file) = files::managed(fd)
+        {
+            change::dropped(&file);
         }
     }
 }

@@ -31,6 +31,7 @@ pub struct Builder {
     fault_path: FaultPath,
     workers: usize,
     write_back_period: Option<Duration>,
+    keeps_awake: bool,
     read_ahead_pages_max: Option<u32>,
     sampling: SamplingShare,
     page_bytes: u64,
@@ -56,6 +57,7 @@ impl Builder {
             fault_path: FaultPath::Explicit,
             workers: 1,
             write_back_period: Some(Duration::from_secs(5)),
+            keeps_awake: false,
             read_ahead_pages_max: None,
             sampling: SamplingShare::USUAL,
             page_bytes: PAGE_BYTES,
@@ -106,6 +108,15 @@ impl Builder {
     /// eviction and flush.
     pub fn write_back_period(mut self, period: Option<Duration>) -> Builder {
         self.write_back_period = period;
+        self
+    }
+
+    /// Keeps processors from halting while more than a thousand misses a second are waited for; nobody does if
+    /// nothing is said. It is for virtual machines that take long to wake a processor (`pagekeeper doctor` says
+    /// so: `soon-awake`), where a miss costs less then. It concerns all of the machine, takes time of the host's,
+    /// and needs the right to open `/dev/cpu_dma_latency`: without that, and elsewhere, nothing changes.
+    pub fn keep_awake(mut self) -> Builder {
+        self.keeps_awake = true;
         self
     }
 
@@ -288,9 +299,10 @@ impl Builder {
             owner
                 .spawn("pagekeeper-pf", move || faults::fault_loop(&shared, &workers, &awaited))?;
         }
-        if let Some(period) = self.write_back_period {
+        let (period, keeps_awake) = (self.write_back_period, self.keeps_awake);
+        if period.is_some() || keeps_awake {
             let shared = shared.clone();
-            owner.spawn("pagekeeper-wb", move || shared.write_behind(period))?;
+            owner.spawn("pagekeeper-wb", move || shared.look_after(period, keeps_awake))?;
         }
         Ok(Cache(Arc::new(owner)))
     }

@@ -10,6 +10,7 @@ use crate::library::segment::Inner;
 use crate::library::tables::Tables;
 use crate::library::translation::Translation;
 use crate::library::visits::Visits;
+use crate::manager::awake::{Keeper, LOOK_EVERY};
 use crate::manager::work::{Work, Workers};
 use crate::port::FileNo;
 use pagekeeper_policy::PolicySpec;
@@ -24,7 +25,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(super) type Listener = Box<dyn Fn(u64) + Send + Sync>;
 
@@ -159,22 +160,38 @@ impl Shared {
         }
     }
 
-    pub(super) fn write_behind(&self, period: Duration) {
+    /// Writes back and looks for changes of files each `period`, and keeps processors awake where it is to.
+    pub(super) fn look_after(&self, period: Option<Duration>, keeps_awake: bool) {
         let (stopped, changed) = &self.stopped;
+        let mut keeper = keeps_awake.then(Keeper::default);
+        let mut wrote = Instant::now();
         let mut stop = stopped.lock().expect("stopped");
         while !*stop {
-            stop = changed.wait_timeout(stop, period).expect("stopped").0;
+            let left = period.map(|period| period.saturating_sub(wrote.elapsed()));
+            let look = keeper.as_ref().map(|_| LOOK_EVERY);
+            let Some(pause) = left.into_iter().chain(look).min() else { return };
+            stop = changed.wait_timeout(stop, pause).expect("stopped").0;
             if *stop {
                 return;
             }
             drop(stop);
-            let _ = self.engine.write_behind();
-            for (no, segment) in self.open_segments() {
-                if let Some(segment) = self.visits.begin(no, &segment) {
-                    segment.look_for_changes();
-                }
+            if let Some(keeper) = &mut keeper {
+                keeper.look(self.engine.lock().brain.counts().major_faults);
+            }
+            if period.is_some_and(|period| wrote.elapsed() >= period) {
+                self.write_behind();
+                wrote = Instant::now();
             }
             stop = stopped.lock().expect("stopped");
+        }
+    }
+
+    fn write_behind(&self) {
+        let _ = self.engine.write_behind();
+        for (no, segment) in self.open_segments() {
+            if let Some(segment) = self.visits.begin(no, &segment) {
+                segment.look_for_changes();
+            }
         }
     }
 }
