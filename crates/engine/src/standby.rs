@@ -242,8 +242,7 @@ pub(crate) fn path_of<'a>(mapping: &Mapping<'a>) -> std::borrow::Cow<'a, str> {
 
 /// Whether its file is one that is managed, by the name that it has, or had.
 fn is_selected(mapping: &Mapping<'_>, selection: &Selection) -> bool {
-    let path = path_of(mapping);
-    selection.matches(path.strip_suffix(" (deleted)").unwrap_or(&path))
+    selection.matches(&String::from_utf8_lossy(mapping.name()))
 }
 
 /// A memfd's path begins like that of a file that has a place in the file system.

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 pub mod confined;
+mod descriptors;
 mod mappings;
 mod own;
 pub mod reach;
@@ -19,6 +20,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use crate::mask::{self, Capability};
 use crate::{Errno, Interrupted, PAGE_BYTES, Progress, Result};
 
+pub use descriptors::{Descriptor, descriptors};
 pub use mappings::{
     Detail, Mapping, for_each_detailed_mapping, for_each_mapping, for_each_mapping_in,
     for_each_shared_mapping, mapping_at,

@@ -30,8 +30,8 @@ impl Mapped {
         let mut mapped = Mapped::default();
         mapped.is_partial = !for_each(|_, mapping| {
             mapped.inodes.insert(mapping.inode);
-            if !mapped.paths.contains(path_of(mapping)) {
-                mapped.paths.insert(path_of(mapping).to_vec());
+            if !mapped.paths.contains(mapping.name()) {
+                mapped.paths.insert(mapping.name().to_vec());
             }
             true
         });
@@ -51,16 +51,12 @@ pub(crate) fn is_mapped(id: FileId, name: &str, trial: Option<&Trial>) -> bool {
         let is_trial = trial.is_some_and(|(whose, range)| {
             *whose == pid && range.start <= mapping.start && mapping.end <= range.end
         });
-        found |= !is_trial && (mapping.inode == id.ino || path_of(mapping) == name.as_bytes());
+        // Some file systems show another device than `fstat(2)`, or another inode (layers of others): what has
+        // the number or the name counts as the file.
+        found |= !is_trial && (mapping.inode == id.ino || mapping.name() == name.as_bytes());
         !found
     });
     found || !all_seen
-}
-
-/// Some file systems show another device than `fstat(2)`, or another inode (layers of others): what has
-/// the number or the name counts as the file.
-fn path_of<'a>(mapping: &Mapping<'a>) -> &'a [u8] {
-    mapping.path.strip_suffix(b" (deleted)").unwrap_or(mapping.path)
 }
 
 /// Calls `f` for all mappings of files until it returns false. Whether all could be seen that may be of

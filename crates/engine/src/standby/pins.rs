@@ -2,6 +2,7 @@
 //! arrives there also when something else is mapped in its place.
 
 use crate::standby::is_files;
+use pagekeeper_sys::process;
 use std::os::unix::ffi::OsStrExt;
 
 /// A ring of io_uring(7), as `/proc/PID/fd` shows it.
@@ -10,23 +11,12 @@ const RING: &[u8] = b"anon_inode:[io_uring]";
 /// Whether a process may have begun such reads: it has a file open with O_DIRECT, or a ring. Also if that
 /// cannot be seen.
 pub(crate) fn may_have(pid: u32) -> bool {
-    let Ok(descriptors) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return true };
-    descriptors.flatten().any(|descriptor| {
-        // One that was closed meanwhile was seen by whoever asked to be told of the others.
-        let Ok(target) = std::fs::read_link(descriptor.path()) else { return false };
-        let target = target.as_os_str().as_bytes();
-        target == RING
-            || is_files(target) && is_direct(pid, &descriptor.file_name().to_string_lossy())
+    let Ok(mut descriptors) = process::descriptors(pid) else { return true };
+    descriptors.any(|descriptor| {
+        let target = descriptor.target().as_os_str().as_bytes();
+        let is_direct = || descriptor.flags().is_some_and(|flags| flags & libc::O_DIRECT != 0);
+        target == RING || is_files(target) && is_direct()
     })
-}
-
-fn is_direct(pid: u32, descriptor: &str) -> bool {
-    let Ok(info) = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{descriptor}")) else {
-        return false;
-    };
-    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
-    let flags = flags.and_then(|octal| i32::from_str_radix(octal.trim(), 8).ok());
-    flags.is_some_and(|flags| flags & libc::O_DIRECT != 0)
 }
 
 #[cfg(test)]

@@ -34,12 +34,12 @@ pub(crate) fn reach_bytes(processes: impl Iterator<Item = u32>, selection: &Sele
 
 /// The selected files that a process has open.
 fn for_each_open(pid: u32, selection: &Selection, mut each: impl FnMut(&Metadata)) {
-    let Ok(descriptors) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return };
-    for descriptor in descriptors.flatten().map(|entry| entry.path()) {
-        let Ok(target) = std::fs::read_link(&descriptor) else { continue };
+    let Ok(descriptors) = process::descriptors(pid) else { return };
+    for descriptor in descriptors {
+        let target = descriptor.target();
         if is_files(target.as_os_str().as_bytes())
             && selection.matches(&target.to_string_lossy())
-            && let Ok(file) = std::fs::metadata(&descriptor)
+            && let Ok(file) = descriptor.metadata()
             && file.is_file()
         {
             each(&file);

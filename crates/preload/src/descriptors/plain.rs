@@ -12,7 +12,6 @@ use crate::link::connection::ask;
 use crate::link::{board, standby};
 use crate::process::state::{self, View};
 use crate::raw::{self, Arena, SignalsHeld};
-use crate::raw_call;
 use crate::reading::transfer::Buffers;
 use crate::writing::change;
 use libc::c_int;

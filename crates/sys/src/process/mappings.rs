@@ -40,6 +40,11 @@ pub struct Mapping<'a> {
 }
 
 impl<'a> Mapping<'a> {
+    /// The path without what the kernel appends to that of a file which has no name any more.
+    pub fn name(&self) -> &'a [u8] {
+        self.path.strip_suffix(b" (deleted)").unwrap_or(self.path)
+    }
+
     /// The access it gives, as `PROT_` bits of `mmap(2)`.
     pub fn protection(&self) -> u64 {
         let bits = [
@@ -324,6 +329,7 @@ mod tests {
         assert_eq!((m.dev_major, m.dev_minor, m.inode), (0xfd, 0x1f, 4711));
         assert!(m.read && m.write && !m.execute && m.shared);
         assert_eq!(m.path, b"/tmp/a b (deleted)");
+        assert_eq!(m.name(), b"/tmp/a b");
         let anonymous = Mapping::parse(b"1-2 ---p 0 00:00 0 ").unwrap();
         assert_eq!((anonymous.path, anonymous.shared), (&b""[..], false));
         for bad in [&b""[..], b"1-2", b"1-2 rw-p 0 0:0 ", b"x-2 rw-p 0 0:0 1", b"1-2 rwp 0 0:0 1"] {
