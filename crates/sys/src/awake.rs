@@ -7,6 +7,7 @@
 //! Documentation/power/pm_qos_interface.rst in the kernel's sources).
 
 use crate::mask::{self, Capability};
+use crate::unforked::Unforked;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -53,10 +54,13 @@ fn open_latency(root: &Path) -> std::io::Result<fs::File> {
     fs::OpenOptions::new().write(true).open(root.join(LATENCY))
 }
 
-/// Keeps the processors of this machine from halting as long as it lives. The kernel ends it with the process.
+/// Keeps the processors of this machine from halting as long as it lives. The kernel ends it with the process,
+/// of whose children none has it.
 #[derive(Debug)]
 pub struct Awake {
-    _request: fs::File,
+    /// Open as long as it is asked for.
+    #[allow(dead_code)]
+    request: Unforked,
 }
 
 impl Awake {
@@ -72,7 +76,7 @@ impl Awake {
         let mut request = open_latency(root).ok()?;
         // How long a processor may take to go on, in µs, as the kernel has its numbers.
         request.write_all(&0i32.to_ne_bytes()).ok()?;
-        Some(Awake { _request: request })
+        Some(Awake { request: Unforked::new(request.into()) })
     }
 }
 
@@ -80,6 +84,9 @@ impl Awake {
 mod tests {
     use super::*;
     use crate::fake_files::Files;
+    use crate::in_child::in_child;
+    use rustix::io::fcntl_getfd;
+    use std::os::fd::AsFd;
 
     #[test]
     fn only_guests_that_halt_at_once_are_kept_awake() {
@@ -99,7 +106,13 @@ mod tests {
         assert!(begins());
         assert_eq!(asked(), [0; 4]);
         assert_eq!(halting_under(root.path()), Halting::Prevented);
-        fs::remove_file(root.path().join("dev/cpu_dma_latency")).unwrap();
+        // A child would keep processors awake for as long as it lives.
+        let awake = Awake::begin_under(root.path()).unwrap();
+        let is_open = || fcntl_getfd(awake.request.as_fd()).is_ok();
+        assert!(is_open());
+        assert_eq!(in_child(|| is_open().into()), 0);
+        drop(awake);
+        fs::remove_file(root.path().join(LATENCY)).unwrap();
         assert!(!begins(), "it is not made where there is none");
         assert_eq!(halting_under(root.path()), Halting::AtOnce);
     }
