@@ -684,7 +684,9 @@ pub(crate) fn open(flags: c_int, open: impl Fn(c_int) -> c_int) -> c_int {
             let result = match plain::of(fd).filter(|_| unmanaged.is_some()) {
                 Some(kernels) => {
                     let result = plain();
-                    kernels.emptied(fd);
+                    if result >= 0 {
+                        kernels.emptied(fd);
+                    }
                     result
                 }
                 None => change::truncate(fd, 0, plain).unwrap_or_else(plain),
