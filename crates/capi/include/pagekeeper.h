@@ -590,9 +590,10 @@ extern "C" {
  * -ENOMEM.
  *
  * A cache has threads of its own (but for PK_NO_WORKERS with PK_NEVER and PK_FAULT_EXPLICIT, and without
- * keep_awake), which live until it ends (pk_cache_close()). They block all signals that others send, which are for the program's
- * threads. So a program whose main thread leaves by pthread_exit(3) closes the cache first: else the process
- * stays when its own threads have ended, and SIGTERM waits for ever for one that takes it.
+ * keep_awake), which live until it ends (pk_cache_close()). They block all signals that others send, which
+ * are for the program's threads. So a program whose main thread leaves by pthread_exit(3) closes the cache
+ * first: else the process stays when its own threads have ended, and SIGTERM waits for ever for one that
+ * takes it.
  *
  * Threads: any, with 64 KiB of stack; 128 KiB where policy is a program's file (.hipec), here and in
  * pk_cache_set_policy().

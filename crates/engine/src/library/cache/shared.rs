@@ -164,11 +164,11 @@ impl Shared {
     pub(super) fn look_after(&self, period: Option<Duration>, keeps_awake: bool) {
         let (stopped, changed) = &self.stopped;
         let mut keeper = keeps_awake.then(Keeper::default);
+        let look = keeps_awake.then_some(LOOK_EVERY);
         let mut wrote = Instant::now();
         let mut stop = stopped.lock().expect("stopped");
         while !*stop {
             let left = period.map(|period| period.saturating_sub(wrote.elapsed()));
-            let look = keeper.as_ref().map(|_| LOOK_EVERY);
             let Some(pause) = left.into_iter().chain(look).min() else { return };
             stop = changed.wait_timeout(stop, pause).expect("stopped").0;
             if *stop {
