@@ -9,7 +9,8 @@
 //! and the sooner the more, so it ends the standby earlier.
 //!
 //! What makes the end safe: no file becomes managed while some process that stood by has it mapped
-//! from the kernel, but for the one process that is having its mappings taken over in that moment.
+//! from the kernel, but for processes that are having their mappings taken over in that moment: one, or
+//! all of several together.
 //! Such processes are known by the page that they have mapped to see whether the standby holds, and
 //! such mappings by MAP_NORESERVE, which changes nothing for what has no private copies and shows in
 //! `/proc/PID/smaps`. Before the first file becomes managed, all processes are searched for them; one
@@ -21,6 +22,7 @@ mod candidate;
 mod ceded;
 pub(crate) mod headroom;
 pub(crate) mod interject;
+mod meeting;
 mod pins;
 mod reach;
 mod takeover;
@@ -31,6 +33,7 @@ mod watch;
 use crate::manager::board::Board;
 use crate::manager::selection::Selection;
 use crate::standby::headroom::Room;
+use crate::standby::meeting::Meetings;
 use crate::standby::taker::Taker;
 use pagekeeper_sys::process::{self, Detail, Mapping};
 use std::collections::{HashMap, HashSet};
@@ -64,6 +67,8 @@ pub(crate) struct Standby {
     names: Mutex<HashSet<String>>,
     /// Processes whose mappings are being taken over.
     takers: Mutex<HashMap<u32, Taker>>,
+    /// Where they wait for each other.
+    meetings: Meetings,
 }
 
 /// How a standby ended.
@@ -96,6 +101,7 @@ impl Standby {
             mapped: Mutex::default(),
             names: Mutex::default(),
             takers: Mutex::default(),
+            meetings: Meetings::default(),
         })
     }
 
@@ -141,8 +147,8 @@ impl Standby {
         let _ = self.ended.set(Ended { after: self.started.elapsed(), reason });
     }
 
-    /// Whether a file may not become managed, because a process other than `taker` has it mapped from
-    /// the kernel, or `taker` has in a way that cannot be taken over.
+    /// Whether a file may not become managed, because a process other than `taker` (and those that take it over
+    /// together with that) has it mapped from the kernel, or `taker` has in a way that cannot be taken over.
     pub(crate) fn bars(&self, inode: u64, name: &str, taker: Option<u32>) -> bool {
         let mut mapped = self.mapped.lock().expect("lock");
         if !mapped.contains_key(&inode) {

@@ -132,12 +132,32 @@ fn a_forked_child_finds_what_its_parent_had() {
     assert!(done.total("major_faults") > 0);
 }
 
-/// A file that two processes have mapped cannot be taken over in both at once.
+/// A file that two processes have mapped is taken over by both or none, and one of them waits for the other's word.
 #[test]
 fn what_two_processes_have_mapped_stays_the_kernels() {
     let Some(done) = run("two", 4 * MIB, 48 * MIB) else { return };
     for said in [done.stats["passed_through"].to_string(), done.notes()] {
         assert!(said.contains("data") && said.contains("before memory was short"), "{said}");
+    }
+}
+
+/// Files that several processes had mapped stayed the kernel's, whatever these did. They are taken over once all of
+/// them are about to.
+#[test]
+fn what_several_have_mapped_is_taken_over_by_all() {
+    for part in ["several-read", "several-store"] {
+        for memory_mib in [2, 64] {
+            let Some(done) = run(part, memory_mib * MIB, (memory_mib + 48) * MIB) else { return };
+            assert_eq!(done.text(), format!("ours\n{part} ok\n"), "{}", done.stderr);
+        }
+    }
+}
+
+/// One of them is killed as the standby ends, or stands still for a while: the others go on, and nobody misses anything.
+#[test]
+fn what_several_have_mapped_is_whole_whatever_happens_to_one() {
+    for part in ["several-killed", "several-stopped"] {
+        run(part, 4 * MIB, 52 * MIB);
     }
 }
 

@@ -69,8 +69,12 @@ pub(super) fn watch_standby(
 fn write_behind(manager: &Manager, stop: &AtomicBool) {
     let mut last = Instant::now();
     let mut keeper = Keeper::default();
-    while !stop.load(Ordering::SeqCst) {
+    loop {
         std::thread::park_timeout(awake::LOOK_EVERY);
+        // The run's end waits for this thread.
+        if stop.load(Ordering::SeqCst) {
+            return;
+        }
         keeper.look(manager.waits.so_far());
         manager.let_go();
         manager.reserve.refill();

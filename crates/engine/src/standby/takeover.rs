@@ -134,13 +134,15 @@ impl Manager {
     }
 
     /// Holds everybody off a file that has just become managed for a process, until that has all its mappings
-    /// of it taken over.
+    /// of it taken over, and those have that take it over together with it.
     pub(crate) fn hold_off_for(&self, taker: u32, no: FileNo) {
         let Some(standby) = self.standby.get() else { return };
-        if let Some(ticket) = self.engine.hold_off(no)
-            && !standby.holds_off(taker, no, ticket)
-        {
-            self.engine.take_fence(no, ticket);
+        for pid in standby.takers_beside(taker) {
+            if let Some(ticket) = self.engine.hold_off(no)
+                && !standby.holds_off(pid, no, ticket)
+            {
+                self.engine.take_fence(no, ticket);
+            }
         }
     }
 
@@ -169,6 +171,7 @@ impl Manager {
     ) -> Result<Option<(FileNo, Reply, OwnedFd)>, Errno> {
         let Some(standby) = self.standby.get() else { return Ok(None) };
         let found = self.with_reserve(|| standby.at(pid, start, bytes))?;
+        let found = found.filter(|(mapping, ..)| standby.meets(pid, mapping));
         let Some((mapping, advice, fd)) = found else { return Ok(None) };
         let flags = if mapping.may_write { libc::O_RDWR } else { libc::O_RDONLY };
         let pinned = self.opened_by(fd.as_fd(), flags, Some(pid));
@@ -203,7 +206,9 @@ impl Manager {
     /// would see bytes that are not the file's any more.
     pub(crate) fn cannot_take_over(&self, pid: u32) -> bool {
         match self.standby.get().and_then(|standby| standby.misses(pid)) {
-            Some(Ok(name)) => {
+            // By others, that take it over together with this one.
+            Some(Ok((_, Some(file)))) if self.is_active(file.as_fd()) => true,
+            Some(Ok((name, _))) => {
                 self.note_stays(&name);
                 false
             }
@@ -245,6 +250,7 @@ mod tests {
     use crate::standby::Standby;
     use crate::standby::candidate::{Advice, Candidate};
     use crate::standby::headroom::Room;
+    use crate::standby::meeting::Meetings;
     use crate::standby::taker::Taker;
     use pagekeeper_sys::process;
     use pagekeeper_sys::shared::SharedMap;
@@ -273,6 +279,7 @@ mod tests {
             mapped: Mutex::default(),
             names: Mutex::default(),
             takers: Mutex::new([(pid, Taker::new())].into()),
+            meetings: Meetings::default(),
         };
         standby.end("a test", &manager.selection);
         assert!(manager.standby.set(standby).is_ok());

@@ -5,11 +5,11 @@ use crate::live::shortage::is_shortage;
 use crate::manager::selection::Selection;
 use crate::port::FileNo;
 use crate::standby::candidate::{Advice, Candidate, can_be_taken};
-use crate::standby::{Standby, is_selected, pins};
-use pagekeeper_sys::Errno;
+use crate::standby::meeting::Missing;
+use crate::standby::{Standby, for_each_marked, is_selected, pins, standing_by};
 use pagekeeper_sys::file::FileId;
-use pagekeeper_sys::process;
 use pagekeeper_sys::shared::wake_futex;
+use pagekeeper_sys::{Errno, detour, process};
 use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
@@ -19,6 +19,13 @@ use std::time::{Duration, Instant};
 /// A mapping shows the kernel's pages of a file that is managed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StaysBehind;
+
+/// Name of a file that stays the kernel's, and a descriptor.
+pub(crate) type Stays = (String, Option<Arc<OwnedFd>>);
+
+/// So soon after the end of the standby those have to come who have a file mapped that others have, too. (Who
+/// makes no calls has to be sent for.)
+const MEET_WITHIN: Duration = Duration::from_secs(1);
 
 /// A process whose mappings are being taken over.
 #[derive(Debug)]
@@ -33,6 +40,8 @@ pub(super) struct Taker {
     opened: HashMap<(FileId, bool), Arc<OwnedFd>>,
     /// Inodes of files that it, or another process, has mapped in a way that cannot be taken over now.
     pub(super) barred: HashSet<u64>,
+    /// Inodes of files that other processes have mapped, too, all in a way that can be.
+    shared: HashSet<u64>,
     /// Inodes of files that are managed by now, so that all its mappings of them have to be.
     taken: HashSet<u64>,
     /// Names of such files that it has mapped.
@@ -56,6 +65,7 @@ impl Taker {
             current: None,
             opened: HashMap::new(),
             barred: HashSet::new(),
+            shared: HashSet::new(),
             taken: HashSet::new(),
             left: Vec::new(),
             replaced: Vec::new(),
@@ -78,6 +88,8 @@ impl Standby {
     /// for the others. None if there are no more.
     pub(crate) fn next(&self, pid: u32, begins: bool, selection: &Selection) -> Option<(u64, u64)> {
         if begins {
+            // Who waits for it sees that it is on its way.
+            self.takers.lock().expect("lock").insert(pid, Taker::new());
             let taker = self.look_at(pid, selection);
             self.takers.lock().expect("lock").insert(pid, taker);
         }
@@ -100,11 +112,10 @@ impl Standby {
             if whose != pid && process::share_memory(whose, pid) {
                 return;
             }
-            let can_be = whose == pid
-                && can_be_taken(mapping, detail)
-                && is_selected(mapping, selection)
-                && !(mapping.write && *has_pins);
-            if can_be {
+            let can_be = can_be_taken(mapping, detail) && is_selected(mapping, selection);
+            if can_be && whose != pid {
+                taker.shared.insert(mapping.inode);
+            } else if can_be && !(mapping.write && *has_pins) {
                 let advice = Advice { random: detail.has("rr"), sequential: detail.has("sr") };
                 let mut candidate = Candidate::of(mapping);
                 candidate.may_write = mapping.shared && detail.has("mw");
@@ -124,16 +135,20 @@ impl Standby {
             }
         }
         for (mapping, advice) in found {
-            match taker.barred.contains(&mapping.id.ino) {
-                true => taker.left.push(mapping.path),
-                false => taker.mappings.push((mapping, advice)),
+            if taker.barred.contains(&mapping.id.ino) {
+                self.meetings.refuse(mapping.id.ino);
+                taker.left.push(mapping.path);
+            } else {
+                taker.mappings.push((mapping, advice));
             }
         }
-        // A file's one after the other, so that few files wait for others' turn.
+        // A file's one after the other, so that few files wait for others' turn. Those first that wait for
+        // other processes, in the same order in each.
         let mut largest = HashMap::new();
         for (mapping, _) in &taker.mappings {
+            let is_shared = taker.shared.contains(&mapping.id.ino);
             let bytes = largest.entry(mapping.id).or_insert(0);
-            *bytes = mapping.bytes.max(*bytes);
+            *bytes = if is_shared { u64::MAX } else { mapping.bytes.max(*bytes) };
         }
         taker.mappings.sort_by_key(|(mapping, _)| {
             (largest[&mapping.id], mapping.id.dev, mapping.id.ino, mapping.bytes)
@@ -171,6 +186,51 @@ impl Standby {
         }
     }
 
+    /// Whether this one, whose turn it is, is taken over: one that other processes have mapped as well, when all
+    /// of them are about to take theirs over.
+    pub(crate) fn meets(&self, pid: u32, mapping: &Candidate) -> bool {
+        let inode = mapping.id.ino;
+        let takers = self.takers.lock().expect("lock");
+        if !takers.get(&pid).is_some_and(|taker| taker.shared.contains(&inode)) {
+            return true;
+        }
+        drop(takers);
+        let ended = self.started + self.ended().map_or(Duration::ZERO, |ended| ended.after);
+        self.meetings.meet(inode, pid, ended + MEET_WITHIN, |present| {
+            let missing = self.missing(inode, present);
+            if missing == Missing::Nobody {
+                let mut takers = self.takers.lock().expect("lock");
+                let takers = takers.iter_mut().filter(|(pid, _)| present.contains(pid));
+                takers.for_each(|(_, taker)| taker.begun = Instant::now());
+            }
+            missing
+        })
+    }
+
+    /// Who else has a file mapped from the kernel, beside these.
+    fn missing(&self, inode: u64, present: &HashSet<u32>) -> Missing {
+        let is_present = |pid: u32| {
+            present.contains(&pid) || present.iter().any(|other| process::share_memory(pid, *other))
+        };
+        let (mut is_any, mut is_busy) = (false, true);
+        for (pid, _) in standing_by(self.board_inode()) {
+            let mut has_mapped = false;
+            if !present.contains(&pid) {
+                for_each_marked(pid, |mapping, _| has_mapped |= mapping.inode == inode);
+            }
+            if has_mapped && !is_present(pid) {
+                is_any = true;
+                is_busy &= self.takers.lock().expect("lock").contains_key(&pid)
+                    || detour::threads_in_program(pid).next().is_some();
+            }
+        }
+        match (is_any, is_busy) {
+            (false, _) => Missing::Nobody,
+            (true, true) => Missing::Busy,
+            (true, false) => Missing::Waiting,
+        }
+    }
+
     /// The file of the mapping whose turn it is is managed.
     pub(crate) fn is_managed(&self, pid: u32) {
         if let Some(taker) = self.takers.lock().expect("lock").get_mut(&pid)
@@ -183,9 +243,9 @@ impl Standby {
         }
     }
 
-    /// The mapping whose turn it is cannot be taken over, and the file stays the kernel's: its name. Or
-    /// that is not possible any more, because the file is managed.
-    pub(crate) fn misses(&self, pid: u32) -> Option<Result<String, StaysBehind>> {
+    /// The mapping whose turn it is cannot be taken over, and the file stays the kernel's: its name, and a
+    /// descriptor. Or that is not possible any more, because the file is managed.
+    pub(crate) fn misses(&self, pid: u32) -> Option<Result<Stays, StaysBehind>> {
         let mut takers = self.takers.lock().expect("lock");
         let taker = takers.get_mut(&pid)?;
         let (mapping, _) = taker.current.take()?;
@@ -198,14 +258,29 @@ impl Standby {
         }
         taker.barred.insert(ino);
         taker.mappings.retain(|(mapping, _)| mapping.id.ino != ino);
-        Some(Ok(mapping.path))
+        self.meetings.refuse(ino);
+        let file = taker.opened.get(&(mapping.id, mapping.may_write)).cloned();
+        Some(Ok((mapping.path, file)))
     }
 
     /// A file becomes managed for a process that has its mappings taken over.
     pub(crate) fn takes(&self, pid: u32, no: FileNo) {
-        if let Some(taker) = self.takers.lock().expect("lock").get_mut(&pid) {
-            taker.files.push(no);
-        }
+        let together = self.takers_beside(pid);
+        let mut takers = self.takers.lock().expect("lock");
+        let takers = takers.iter_mut().filter(|(pid, _)| together.contains(pid));
+        takers.for_each(|(_, taker)| taker.files.push(no));
+    }
+
+    /// A process that has its mappings taken over, and those that take the file over whose turn it is together
+    /// with it.
+    pub(crate) fn takers_beside(&self, pid: u32) -> Vec<u32> {
+        let takers = self.takers.lock().expect("lock");
+        let inode_of = |taker: &Taker| Some(taker.current.as_ref()?.0.id.ino);
+        let inode = takers.get(&pid).and_then(inode_of);
+        let is_beside = |(other, taker): &(&u32, &Taker)| {
+            **other == pid || inode.is_some() && inode_of(taker) == inode
+        };
+        takers.iter().filter(is_beside).map(|(pid, _)| *pid).collect()
     }
 
     /// Until all of its mappings of a file are taken over, nobody is to see what the others would show a moment

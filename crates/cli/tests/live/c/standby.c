@@ -1241,6 +1241,111 @@ static void single(void) {
     puts(is_the_kernels(all) ? "kernel" : "ours");
 }
 
+// Several processes have the file mapped, of which one makes no calls: all take it over, in the midst of what they do,
+// or none. What each stores to words of its own is there for all.
+enum { TOGETHER = 3 };
+static struct {
+    atomic_int ready, stop, left, ours, checked;
+    uint64_t stored[TOGETHER][DATA_PAGES];
+} *together;
+
+static uint64_t *word_of(uint64_t *all, int who, uint64_t page) { return &all[page * PAGE / 8 + 16 + who]; }
+
+static void one_of_several(int who, int stores) {
+    alarm(60);
+    uint64_t seed = who, *stored = together->stored[who];
+    uint64_t *all = stores ? map("data", O_RDWR, PROT_READ | PROT_WRITE, MAP_SHARED, 0, DATA_PAGES * PAGE)
+                           : map_data();
+    const volatile uint64_t *part =
+        map("data", O_RDONLY, PROT_READ, MAP_SHARED, PART_FIRST * PAGE, PART_PAGES * PAGE);
+    CHECK(is_the_kernels(all) && is_the_kernels((void *)part));
+    for (uint64_t page = 0; stores && page < DATA_PAGES; page++)
+        *word_of(all, who, page) = stored[page] = 1;
+    together->ready++;
+    while (!together->stop) {
+        uint64_t page = next(&seed) % DATA_PAGES;
+        volatile uint64_t *word = word_of(all, who, page);
+        CHECK(((volatile uint64_t *)all)[page * PAGE / 8] == page);
+        if (stores) {
+            CHECK(*word == stored[page]);
+            *word = ++stored[page];
+        }
+        page = next(&seed) % PART_PAGES;
+        CHECK(part[page * PAGE / 8] == PART_FIRST + page);
+        if (who)
+            free(malloc(1));
+    }
+    together->ours += !is_the_kernels(all) && !is_the_kernels((void *)part);
+    together->ready--;
+    // What the others stored.
+    while (together->ready)
+        usleep(100);
+    for (int other = 0; stores && other < together->left; other++)
+        for (uint64_t page = 0; page < DATA_PAGES; page++)
+            CHECK(*word_of(all, other, page) == together->stored[other][page]);
+    // What one stores from now on shows to all.
+    if (!who)
+        *map("data", O_RDWR, PROT_READ | PROT_WRITE, MAP_SHARED, PART_FIRST * PAGE, PAGE) = 12345;
+    together->checked++;
+    while (together->checked < together->left)
+        usleep(100);
+    CHECK(part[0] == 12345 && all[PART_FIRST * PAGE / 8] == 12345);
+    _exit(0);
+}
+
+// To one of them something happens at about the end of the standby.
+static void several(int stores, int signal) {
+    together = mmap(NULL, sizeof *together, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(together != MAP_FAILED);
+    pid_t children[TOGETHER];
+    for (int who = 0; who < TOGETHER; who++) {
+        children[who] = fork();
+        CHECK(children[who] >= 0);
+        if (!children[who])
+            one_of_several(who, stores);
+    }
+    while (together->ready < TOGETHER) {
+        CHECK(!waitpid(-1, NULL, WNOHANG));
+        usleep(100);
+    }
+    together->left = TOGETHER;
+    struct timespec now;
+    CHECK(!clock_gettime(CLOCK_MONOTONIC, &now));
+    useconds_t before = now.tv_nsec / 1000 % 20000;
+    pid_t last = children[TOGETHER - 1];
+    if (signal && before % 4 == 0)
+        CHECK(!kill(last, signal));
+    end_standby();
+    if (signal && before % 4) {
+        usleep(before);
+        CHECK(!kill(last, signal));
+    }
+    usleep(1500000);
+    if (signal == SIGKILL) {
+        together->left--;
+        together->ready--;
+        CHECK(waitpid(last, NULL, 0) == last);
+    } else if (signal) {
+        CHECK(!kill(last, SIGCONT));
+        usleep(500000);
+    }
+    together->stop = 1;
+    for (int who = 0; who < together->left; who++) {
+        int status;
+        CHECK(waitpid(children[who], &status, 0) == children[who] && status == 0);
+    }
+    CHECK(together->ours == 0 || together->ours == together->left);
+    puts(together->ours ? "ours" : "kernel");
+}
+
+static void several_read(void) { several(0, 0); }
+
+static void several_store(void) { several(1, 0); }
+
+static void several_killed(void) { several(1, SIGKILL); }
+
+static void several_stopped(void) { several(1, SIGSTOP); }
+
 int main(int count, char **arguments) {
     CHECK(count == 2);
     if (!strncmp(arguments[1], "allocates-", 10)) {
@@ -1254,6 +1359,10 @@ int main(int count, char **arguments) {
     } parts[] = {{"take", take},     {"change", change}, {"fork", forks}, {"two", two},       {"writer", writer},
                  {"log", log_file},  {"stream", stream}, {"loop", loop}, {"single", single}, {"untouched", untouched},
                  {"database", database},
+                 {"several-read", several_read},
+                 {"several-store", several_store},
+                 {"several-killed", several_killed},
+                 {"several-stopped", several_stopped},
                  {"visitor", visitor},
                  {"mapping-visitor", mapping_visitor},
                  {"renamed", renamed},
