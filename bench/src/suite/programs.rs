@@ -175,6 +175,12 @@ pub(super) fn all(machine: &Machine) -> Result<Vec<Entry>> {
             heap_bytes: mib(13),
         },
         Entry {
+            name: "fio mmap, reads in order, 12 loops, two processes",
+            program: fio("read", &["--loops=12", "--numjobs=2"]),
+            memory_bytes: mib(128),
+            heap_bytes: mib(26),
+        },
+        Entry {
             name: "fio mmap, random reads",
             program: fio("randread", &["--io_size=128m", "--norandommap"]),
             memory_bytes: mib(48),

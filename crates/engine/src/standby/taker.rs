@@ -25,7 +25,7 @@ pub(crate) type Stays = (String, Option<Arc<OwnedFd>>);
 
 /// So soon after the end of the standby those have to come who have a file mapped that others have, too. (Who
 /// makes no calls has to be sent for.)
-const MEET_WITHIN: Duration = Duration::from_secs(1);
+const MEET_WITHIN: Duration = Duration::from_millis(500);
 
 /// A process whose mappings are being taken over.
 #[derive(Debug)]

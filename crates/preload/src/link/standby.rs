@@ -105,8 +105,8 @@ pub(crate) fn step() {
 }
 
 /// Has mappings taken over, which ends the standby: before a child is made that inherits them, since
-/// what two processes have mapped can be taken over in neither, and when a file has to be shown that
-/// is mapped so.
+/// what two processes have mapped can be taken over by both at the same moment only, and when a file has
+/// to be shown that is mapped so.
 #[cold]
 pub(crate) fn end() {
     if !MAPPED.load(Ordering::Acquire) {
