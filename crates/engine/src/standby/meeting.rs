@@ -13,14 +13,17 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// For so long somebody may be found to wait, each time that it is looked.
 const WAITING_MAX: Duration = Duration::from_millis(50);
 
-/// Who is missing of those that have a file mapped.
+/// Who of those that have a file mapped is about to take it over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Missing {
-    Nobody,
-    /// Who executes a program, and may be sent for, or is on its way.
-    Busy,
-    /// Who waits in a system call, nobody knows for how long.
+pub(super) enum Attendance {
+    /// All are.
+    Complete,
+    /// The others execute programs, and may be sent for, or are on their way.
+    Coming,
+    /// One waits in a system call, nobody knows for how long.
     Waiting,
+    /// What one of those that are there has begun meanwhile makes it impossible.
+    Refused,
 }
 
 /// Of each file, by its inode, who is about to take it over.
@@ -47,7 +50,7 @@ impl Meetings {
         inode: u64,
         pid: u32,
         until: Instant,
-        mut look: impl FnMut(&HashSet<u32>) -> Missing,
+        mut look: impl FnMut(&HashSet<u32>) -> Attendance,
     ) -> bool {
         let mut of = self.of.lock().expect("lock");
         let meeting = of.entry(inode).or_default();
@@ -67,19 +70,22 @@ impl Meetings {
             }
             let present = meeting.present.clone();
             drop(of);
-            let missing = look(&present);
+            let attendance = look(&present);
             of = self.of.lock().expect("lock");
             let now = Instant::now();
-            let is_late = match missing {
-                Missing::Waiting => *waiting_since.get_or_insert(now) + WAITING_MAX <= now,
-                Missing::Nobody | Missing::Busy => {
+            let is_late = match attendance {
+                Attendance::Waiting => *waiting_since.get_or_insert(now) + WAITING_MAX <= now,
+                _ => {
                     waiting_since = None;
                     false
                 }
             };
-            let verdict = match missing {
-                Missing::Nobody => Some(true),
-                Missing::Busy | Missing::Waiting => (is_late || now >= until).then_some(false),
+            let verdict = match attendance {
+                Attendance::Complete => Some(true),
+                Attendance::Coming | Attendance::Waiting => {
+                    (is_late || now >= until).then_some(false)
+                }
+                Attendance::Refused => Some(false),
             };
             if verdict.is_some() {
                 let meeting = of.entry(inode).or_default();
@@ -110,11 +116,11 @@ mod tests {
     }
 
     /// Who is missing of these, as long as there is a process.
-    fn of(all: &[u32]) -> impl Fn(&HashSet<u32>) -> Missing + Clone + Send {
+    fn of(all: &[u32]) -> impl Fn(&HashSet<u32>) -> Attendance + Clone + Send {
         let all = all.to_vec();
         move |present| match all.iter().all(|pid| present.contains(pid)) {
-            true => Missing::Nobody,
-            false => Missing::Busy,
+            true => Attendance::Complete,
+            false => Attendance::Coming,
         }
     }
 
@@ -158,10 +164,14 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_ever() {
-        for (missing, until) in [(Missing::Busy, Instant::now()), (Missing::Waiting, soon())] {
+        for (attendance, until) in [
+            (Attendance::Coming, Instant::now()),
+            (Attendance::Waiting, soon()),
+            (Attendance::Refused, soon()),
+        ] {
             let meetings = Meetings::default();
-            assert!(!meetings.meet(FILE, 1, until, |_| missing));
-            assert!(!meetings.meet(FILE, 2, soon(), |_| Missing::Nobody), "it comes too late");
+            assert!(!meetings.meet(FILE, 1, until, |_| attendance));
+            assert!(!meetings.meet(FILE, 2, soon(), |_| Attendance::Complete), "it comes too late");
         }
     }
 
@@ -171,7 +181,7 @@ mod tests {
         let mut looks = 0;
         let look = |_: &HashSet<u32>| {
             looks += 1;
-            if looks < 3 { Missing::Busy } else { Missing::Nobody }
+            if looks < 3 { Attendance::Coming } else { Attendance::Complete }
         };
         assert!(meetings.meet(FILE, 1, soon(), look));
         assert_eq!(looks, 3);

@@ -250,10 +250,11 @@ mod tests {
     use crate::standby::Standby;
     use crate::standby::candidate::{Advice, Candidate};
     use crate::standby::headroom::Room;
-    use crate::standby::meeting::Meetings;
+    use crate::standby::meeting::{Attendance, Meetings};
     use crate::standby::taker::Taker;
     use pagekeeper_sys::process;
     use pagekeeper_sys::shared::SharedMap;
+    use std::os::unix::fs::OpenOptionsExt;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Arc, Mutex, OnceLock};
 
@@ -351,6 +352,28 @@ mod tests {
             drop(map);
             manager.hold_off_no_longer();
         });
+    }
+
+    /// What it reads past the page cache, begun while it waited for others, may be on its way to such a mapping.
+    #[test]
+    fn a_file_stays_the_kernels_where_one_began_to_read_past_the_page_cache() {
+        let me = std::process::id();
+        let Some(manager) = taken_over_by(me) else { return };
+        let file = tempfile::NamedTempFile::new_in(".").unwrap();
+        file.as_file().set_len(4096).unwrap();
+        let map = SharedMap::new(file.as_file(), 0, 4096).unwrap();
+        let shown = process::mapping_at(me, map.address()).unwrap().unwrap();
+        let standby = manager.standby.get().unwrap();
+        standby.takers.lock().unwrap().get_mut(&me).unwrap().current =
+            Some((Candidate::of(&shown), Advice { random: false, sequential: false }));
+        let begin = || standby.begin_together(shown.inode, &[me].into());
+        let mut direct = std::fs::OpenOptions::new();
+        // A file system may have no such reads.
+        if let Ok(_direct) = direct.read(true).custom_flags(libc::O_DIRECT).open(file.path()) {
+            assert_eq!(begin(), Attendance::Refused);
+        }
+        drop(map);
+        assert_eq!(begin(), Attendance::Complete, "nothing can be on its way there");
     }
 
     #[test]

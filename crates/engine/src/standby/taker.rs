@@ -5,7 +5,7 @@ use crate::live::shortage::is_shortage;
 use crate::manager::selection::Selection;
 use crate::port::FileNo;
 use crate::standby::candidate::{Advice, Candidate, can_be_taken};
-use crate::standby::meeting::Missing;
+use crate::standby::meeting::Attendance;
 use crate::standby::{Standby, for_each_marked, is_selected, pins, standing_by};
 use pagekeeper_sys::file::FileId;
 use pagekeeper_sys::shared::wake_futex;
@@ -197,18 +197,28 @@ impl Standby {
         drop(takers);
         let ended = self.started + self.ended().map_or(Duration::ZERO, |ended| ended.after);
         self.meetings.meet(inode, pid, ended + MEET_WITHIN, |present| {
-            let missing = self.missing(inode, present);
-            if missing == Missing::Nobody {
-                let mut takers = self.takers.lock().expect("lock");
-                let takers = takers.iter_mut().filter(|(pid, _)| present.contains(pid));
-                takers.for_each(|(_, taker)| taker.begun = Instant::now());
+            match self.attendance(inode, present) {
+                Attendance::Complete => self.begin_together(inode, present),
+                not_yet => not_yet,
             }
-            missing
         })
     }
 
-    /// Who else has a file mapped from the kernel, beside these.
-    fn missing(&self, inode: u64, present: &HashSet<u32>) -> Missing {
+    /// All that have a file mapped are about to take it over: nobody is, if one of them may have begun what
+    /// [pins](pins::may_have) pages that it stores to while it waited.
+    pub(super) fn begin_together(&self, inode: u64, present: &HashSet<u32>) -> Attendance {
+        let mut takers = self.takers.lock().expect("lock");
+        for (pid, taker) in takers.iter_mut().filter(|(pid, _)| present.contains(pid)) {
+            taker.begun = Instant::now();
+            if taker.may_store_to(*pid, inode) && pins::may_have(*pid) {
+                return Attendance::Refused;
+            }
+        }
+        Attendance::Complete
+    }
+
+    /// Whether others have a file mapped from the kernel, beside these, and may be expected to come.
+    fn attendance(&self, inode: u64, present: &HashSet<u32>) -> Attendance {
         let is_present = |pid: u32| {
             present.contains(&pid) || present.iter().any(|other| process::share_memory(pid, *other))
         };
@@ -225,9 +235,9 @@ impl Standby {
             }
         }
         match (is_any, is_busy) {
-            (false, _) => Missing::Nobody,
-            (true, true) => Missing::Busy,
-            (true, false) => Missing::Waiting,
+            (false, _) => Attendance::Complete,
+            (true, true) => Attendance::Coming,
+            (true, false) => Attendance::Waiting,
         }
     }
 
