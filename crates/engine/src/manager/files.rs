@@ -615,6 +615,16 @@ fn is_shared_index(name: &str) -> bool {
     name.strip_suffix("-shm").is_some_and(|database| is_there(format!("{database}-wal")))
 }
 
+impl Drop for Manager {
+    /// A child that is just being started may have the registry's descriptor, and with it the locks, for a while
+    /// yet; by then a deleted file is freed, and its inode another one's.
+    fn drop(&mut self) {
+        if let Some(registry) = &self.registry {
+            crate::manager::registry::release_all(registry);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::tests::*;
