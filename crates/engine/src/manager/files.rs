@@ -246,13 +246,6 @@ impl Manager {
         Some(Pinned { manager: self, no })
     }
 
-    /// Whether a file is managed.
-    pub(crate) fn is_active(&self, fd: BorrowedFd<'_>) -> bool {
-        let Ok(stat) = file::stat(fd) else { return false };
-        let slots = self.slots.lock().expect("lock");
-        slots.by_id.get(&stat.id).is_some_and(|no| slots.list[*no as usize].active)
-    }
-
     /// Which of the files that have a slot one after the other has it.
     pub(crate) fn incarnation(&self, no: FileNo) -> u32 {
         self.engine.port().slots().map_or(0, |slots| slots.incarnation(no))

@@ -207,7 +207,7 @@ impl Manager {
     pub(crate) fn cannot_take_over(&self, pid: u32) -> bool {
         match self.standby.get().and_then(|standby| standby.misses(pid)) {
             // By others, that take it over together with this one.
-            Some(Ok((_, Some(file)))) if self.is_active(file.as_fd()) => true,
+            Some(Ok((_, Some(id)))) if self.active_slot(id).is_some() => true,
             Some(Ok((name, _))) => {
                 self.note_stays(&name);
                 false

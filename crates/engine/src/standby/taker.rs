@@ -7,7 +7,7 @@ use crate::port::FileNo;
 use crate::standby::candidate::{Advice, Candidate, can_be_taken};
 use crate::standby::meeting::Attendance;
 use crate::standby::{Standby, for_each_marked, is_selected, pins, standing_by};
-use pagekeeper_sys::file::FileId;
+use pagekeeper_sys::file::{self, FileId};
 use pagekeeper_sys::shared::wake_futex;
 use pagekeeper_sys::{Errno, detour, process};
 use std::cell::LazyCell;
@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StaysBehind;
 
-/// Name of a file that stays the kernel's, and a descriptor.
-pub(crate) type Stays = (String, Option<Arc<OwnedFd>>);
+/// Name of a file that stays the kernel's, and which it is.
+pub(crate) type Stays = (String, Option<FileId>);
 
 /// So soon after the end of the standby those have to come who have a file mapped that others have, too. (Who
 /// makes no calls has to be sent for.)
@@ -219,26 +219,22 @@ impl Standby {
 
     /// Whether others have a file mapped from the kernel, beside these, and may be expected to come.
     fn attendance(&self, inode: u64, present: &HashSet<u32>) -> Attendance {
-        let is_present = |pid: u32| {
-            present.contains(&pid) || present.iter().any(|other| process::share_memory(pid, *other))
-        };
-        let (mut is_any, mut is_busy) = (false, true);
-        for (pid, _) in standing_by(self.board_inode()) {
+        let mut attendance = Attendance::Complete;
+        let others = standing_by(self.board_inode()).map(|(pid, _)| pid);
+        for pid in others.filter(|pid| !present.contains(pid)) {
             let mut has_mapped = false;
-            if !present.contains(&pid) {
-                for_each_marked(pid, |mapping, _| has_mapped |= mapping.inode == inode);
+            for_each_marked(pid, |mapping, _| has_mapped |= mapping.inode == inode);
+            if !has_mapped || present.iter().any(|other| process::share_memory(pid, *other)) {
+                continue;
             }
-            if has_mapped && !is_present(pid) {
-                is_any = true;
-                is_busy &= self.takers.lock().expect("lock").contains_key(&pid)
-                    || detour::threads_in_program(pid).next().is_some();
+            let is_coming = self.takers.lock().expect("lock").contains_key(&pid)
+                || detour::threads_in_program(pid).next().is_some();
+            if !is_coming {
+                return Attendance::Waiting;
             }
+            attendance = Attendance::Coming;
         }
-        match (is_any, is_busy) {
-            (false, _) => Attendance::Complete,
-            (true, true) => Attendance::Coming,
-            (true, false) => Attendance::Waiting,
-        }
+        attendance
     }
 
     /// The file of the mapping whose turn it is is managed.
@@ -253,8 +249,8 @@ impl Standby {
         }
     }
 
-    /// The mapping whose turn it is cannot be taken over, and the file stays the kernel's: its name, and a
-    /// descriptor. Or that is not possible any more, because the file is managed.
+    /// The mapping whose turn it is cannot be taken over, and the file stays the kernel's: which it is. Or
+    /// that is not possible any more, because the file is managed.
     pub(crate) fn misses(&self, pid: u32) -> Option<Result<Stays, StaysBehind>> {
         let mut takers = self.takers.lock().expect("lock");
         let taker = takers.get_mut(&pid)?;
@@ -269,8 +265,10 @@ impl Standby {
         taker.barred.insert(ino);
         taker.mappings.retain(|(mapping, _)| mapping.id.ino != ino);
         self.meetings.refuse(ino);
-        let file = taker.opened.get(&(mapping.id, mapping.may_write)).cloned();
-        Some(Ok((mapping.path, file)))
+        // A mapping may show another device than the file has.
+        let file = taker.opened.get(&(mapping.id, mapping.may_write));
+        let id = file.and_then(|file| file::stat(file).ok()).map(|stat| stat.id);
+        Some(Ok((mapping.path, id)))
     }
 
     /// A file becomes managed for a process that has its mappings taken over.
