@@ -59,8 +59,8 @@ impl Contender {
         let runs = self.runs.iter().map(|r| {
             json!({
                 "elapsed_ns": r.elapsed_ns, "cpu_ns": r.cpu_ns, "read_bytes": r.read_bytes,
-                "device_read_bytes": r.device_read_bytes, "major_faults": r.major_faults,
-                "peak_bytes": r.peak_bytes,
+                "device_read_bytes": r.device_read_bytes, "device_reads": r.device_reads,
+                "major_faults": r.major_faults, "peak_bytes": r.peak_bytes,
                 "swap": r.swap.map(|s| json!({
                     "device_in_pages": s.device_in, "device_out_pages": s.device_out,
                     "zswap_in_pages": s.pool_in, "zswap_out_pages": s.pool_out,

@@ -172,6 +172,7 @@ impl Mixes {
             format!("{:.0}", against(&pages).median),
             said.map_or_else(dash, |said| said.pages_read.to_string()),
             off.map_or_else(dash, |off| format!("{:+.1} %", off[1])),
+            format!("{:.0}", c.spread(|r| r.device_reads as f64).median),
             format!("{:.2}", c.spread(|r| r.cpu_ns as f64 / 1e9).median),
             format!("{:.0}", c.spread(|r| r.peak_bytes as f64 / MIB).max),
         ]);
@@ -221,6 +222,7 @@ impl Mixes {
             "% of lru's",
             "said",
             "off",
+            "requests",
             "CPU s",
             "peak MiB",
         ];

@@ -99,6 +99,8 @@ pub struct Measured {
     pub read_bytes: u64,
     /// Read from the file's device meanwhile, by whomever.
     pub device_read_bytes: u64,
+    /// In so many requests.
+    pub device_reads: u64,
     /// Major faults: the kernel's count of the tree, or those that we served.
     pub major_faults: u64,
     /// What the program found.
@@ -195,6 +197,7 @@ pub fn run_within(
         cpu_ns: ended.cpu.as_nanos() as u64,
         read_bytes: ended.read_bytes,
         device_read_bytes: device_after.read_bytes - device_before.read_bytes,
+        device_reads: device_after.reads - device_before.reads,
         major_faults,
         answer: match of_program("checksum").and_then(Value::as_str) {
             Some(checksum) => checksum.to_owned(),

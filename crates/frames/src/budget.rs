@@ -6,7 +6,7 @@ use crate::config::MIN_FRAMES;
 pub const FRAME_BYTES: u64 = 4096;
 /// Bytes kept per numbered page, whatever the policy: the engine's word, the brain's flags, links
 /// and stamps, and a page's part of its extent.
-pub const STATE_BYTES_PER_PAGE: u64 = 26;
+pub const STATE_BYTES_PER_PAGE: u64 = 30;
 /// Most of a budget that goes to I/O buffers.
 pub const BUFFERS_BYTES_MAX: u64 = 2 << 20;
 /// Page numbers given out between two corrections of the number of frames.

@@ -5,12 +5,38 @@
 //! costs nothing until it is touched, and everything kept per page lives in flat arrays.
 
 use pagekeeper_policy::{Page, Place, Segment};
+use std::num::NonZeroU32;
 
 /// Pages that get neighbouring numbers. A power of two. Each number costs what is kept per page, used or
 /// not, so a file of a page costs this many; fewer cost more for each extent.
-pub const EXTENT_PAGES: u32 = 16;
+pub const EXTENT_PAGES: u32 = 4;
 /// Extents under one node of the two-level table.
 const NODE_EXTENTS: usize = 1024;
+
+/// Which part of which segment an extent is, in no more bytes than that takes: there is one for each few
+/// pages.
+#[derive(Clone, Copy)]
+struct Extent {
+    /// The segment's number and 1.
+    segment: NonZeroU32,
+    /// Its first page over [`EXTENT_PAGES`], the lower half first.
+    index: [u32; 2],
+}
+
+impl Extent {
+    fn of(place: Place) -> Extent {
+        let segment = place.segment.0.checked_add(1).and_then(NonZeroU32::new);
+        let index = place.index / u64::from(EXTENT_PAGES);
+        let index = [index as u32, (index >> 32) as u32];
+        Extent { segment: segment.expect("fewer segments than numbers"), index }
+    }
+
+    fn first(self) -> Place {
+        let [low, high] = self.index.map(u64::from);
+        let index = (high << 32 | low) * u64::from(EXTENT_PAGES);
+        Place { segment: Segment(self.segment.get() - 1), index }
+    }
+}
 
 #[derive(Default)]
 struct Table {
@@ -25,8 +51,8 @@ struct Table {
 #[derive(Default)]
 pub struct PageMap {
     segments: Vec<Table>,
-    /// First place of each extent; `None` while it is free.
-    extents: Vec<Option<Place>>,
+    /// What each extent is; `None` while it is free.
+    extents: Vec<Option<Extent>>,
     free: Vec<u32>,
 }
 
@@ -67,15 +93,13 @@ impl PageMap {
         if let Some(page) = self.find(place) {
             return page;
         }
-        let index = place.index - place.index % u64::from(EXTENT_PAGES);
-        let first = Place { segment: place.segment, index };
         let number = self.free.pop().unwrap_or_else(|| {
             self.extents.push(None);
             (self.extents.len() - 1) as u32
         });
         assert!(number < u32::MAX / EXTENT_PAGES, "out of page numbers");
-        self.extents[number as usize] = Some(first);
-        let extent = (index / u64::from(EXTENT_PAGES)) as usize;
+        self.extents[number as usize] = Some(Extent::of(place));
+        let extent = (place.index / u64::from(EXTENT_PAGES)) as usize;
         let nodes = &mut self.segments[place.segment.0 as usize].nodes;
         if nodes.len() <= extent / NODE_EXTENTS {
             nodes.resize_with(extent / NODE_EXTENTS + 1, Vec::new);
@@ -87,7 +111,7 @@ impl PageMap {
             node.resize(len, 0);
         }
         node[at] = number + 1;
-        Page(number * EXTENT_PAGES + (place.index - index) as u32)
+        Page(number * EXTENT_PAGES + (place.index % u64::from(EXTENT_PAGES)) as u32)
     }
 
     /// Where a numbered page lives.
@@ -96,8 +120,9 @@ impl PageMap {
     /// When the number is not in use.
     #[inline]
     pub fn place(&self, page: Page) -> Place {
-        let first = self.extents[(page.0 / EXTENT_PAGES) as usize].expect("page number in use");
-        Place { segment: first.segment, index: first.index + u64::from(page.0 % EXTENT_PAGES) }
+        let extent = self.extents[(page.0 / EXTENT_PAGES) as usize].expect("page number in use");
+        let first = extent.first();
+        Place { index: first.index + u64::from(page.0 % EXTENT_PAGES), ..first }
     }
 
     /// Dense numbers given out so far, in use or free: the length that per-page arrays need.
@@ -166,13 +191,13 @@ mod tests {
         assert_eq!(map.number(far), page);
         assert_eq!(map.place(page), far);
         assert_eq!(map.len(), EXTENT_PAGES);
-        let near = map.number(Place { segment: b, index: 7 });
-        assert_eq!(near, Page(EXTENT_PAGES + 7));
+        let near = map.number(Place { segment: b, index: 3 });
+        assert_eq!(near, Page(EXTENT_PAGES + 3));
         assert_eq!(map.numbered(b, 0, 1).len(), 1);
         map.close(a);
         assert_eq!(map.find(far), None);
         let again = map.number(Place { segment: b, index: 99 });
         assert_eq!(again.0 / EXTENT_PAGES, 0, "the freed extent is used again");
-        assert_eq!(map.place(near), Place { segment: b, index: 7 });
+        assert_eq!(map.place(near), Place { segment: b, index: 3 });
     }
 }

@@ -20,7 +20,8 @@ pub const DIGESTS_BYTES: usize = (TABLE_PAGES + 1) * 8;
 /// Digests in one page of the machine's.
 pub(crate) const DIGESTS_PER_PAGE: usize = 4096 / 8;
 
-const INDEX_BITS: u32 = 40;
+/// Enough for files of 64 PiB; and for four million of them, more than a process may have open.
+const INDEX_BITS: u32 = 42;
 /// This part of all numbers is left to what one decision is about: of all, four million pages.
 const DECISION_PART: u64 = 64;
 
@@ -47,7 +48,7 @@ pub struct Table {
     /// Behind the last extent that was ever assigned: even reading what was never written takes memory
     /// (tmpfs), which nobody may have any more when the holder looks for what is dirty.
     used_extents: &'static AtomicU64,
-    /// (file + 1) << 40 | first page index / [`EXTENT_PAGES`]; 0 while the extent is free.
+    /// (file + 1) << [`INDEX_BITS`] | first page index / [`EXTENT_PAGES`]; 0 while the extent is free.
     extents: &'static [AtomicU64],
 }
 
