@@ -15,6 +15,10 @@ const MAP_REACH_PAGES: u64 = 4096;
 /// And how far behind the last of them the page lies whose touch is the next to be seen, at most. Where it
 /// is not found, those mapped along are not known to have been used.
 const NEXT_TOUCH_PAGES: u64 = 256;
+/// Usual windows are no smaller, since a quarter of a MiB takes most disks little longer than a page,
+pub(crate) const USUAL_PAGES_MIN: u32 = 64;
+/// unless this is more than such a part of memory.
+pub(crate) const USUAL_PART_MAX: u32 = 20;
 /// Pages after which a stream's windows go on over what is resident.
 const PROVEN_PAGES: u64 = 32;
 /// Read-ahead steps after which a stream that was not continued is taken for dead, if its pages
@@ -47,8 +51,10 @@ impl Brain {
         }
         let room = share.saturating_sub(self.pending.len()) + 1;
         let most = |pages: u32| self.config.window_pages_max.min(pages).min(room).max(1);
-        // Two or three windows are under way at a time; they should cost the policy little.
-        let usual = most((self.limit() / 128).max(share.min(32) / 4));
+        // Two or three windows are under way at a time; they should cost the policy little, and a request
+        // more than its pages where they are few.
+        let large = USUAL_PAGES_MIN.min(self.limit() / USUAL_PART_MAX);
+        let usual = most((self.limit() / 128).max(large).max(share.min(32) / 4));
         // And two in the buffers that the budget sets aside.
         WindowLimits { usual, most: most(self.limit() / 64).max(usual) }
     }
