@@ -11,6 +11,7 @@ use crate::port::PAGE_BYTES;
 use pagekeeper_frames::EXTENT_PAGES;
 use pagekeeper_policy::Page;
 use pagekeeper_sys::Errno;
+use pagekeeper_sys::shared::SharedMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Extents in a window, of the smallest pages.
@@ -18,8 +19,6 @@ const EXTENTS_MAX: usize = (WINDOW_BYTES / PAGE_BYTES) as usize / EXTENT_PAGES a
 /// Windows in a group, and groups.
 const GROUP: usize = 512;
 const GROUPS: usize = 256;
-/// More than there are numbers.
-const NO_EXTENT: u32 = u32::MAX;
 /// The longest segment, in bytes: what fits into an address space.
 pub const SEGMENT_BYTES_MAX: u64 = WINDOW_BYTES * (GROUP * GROUPS) as u64;
 
@@ -28,21 +27,21 @@ type Group<V> = Slots<Window<V>, GROUP>;
 pub(super) struct Window<V> {
     /// What it shows.
     pub(super) view: V,
-    /// Numbers of extents, or [`NO_EXTENT`].
-    extents: Box<[AtomicU32; EXTENTS_MAX]>,
+    /// Numbers of extents and 1, or 0. Memory is taken where they are entered.
+    extents: SharedMap,
 }
 
 impl<V> Window<V> {
-    /// The number of the extent that a page of this window is in.
+    /// The number of the extent that a page of this window is in, and 1.
     #[inline]
     fn extent(&self, index: u64) -> &AtomicU32 {
-        &self.extents[(index / u64::from(EXTENT_PAGES)) as usize % EXTENTS_MAX]
+        &self.extents.all()[(index / u64::from(EXTENT_PAGES)) as usize % EXTENTS_MAX]
     }
 
     /// Enters the number of a page's extent, so that the next use finds it.
     pub(super) fn enter(&self, index: u64, page: Page) {
         // It stays until the segment closes.
-        self.extent(index).store(page.0 / EXTENT_PAGES, Ordering::Release);
+        self.extent(index).store(page.0 / EXTENT_PAGES + 1, Ordering::Release);
     }
 }
 
@@ -90,7 +89,7 @@ impl<V> Windows<V> {
         let slot = &group[no % GROUP];
         if slot.get().is_none() {
             let view = view(no as u64 * WINDOW_BYTES)?;
-            let extents = Box::new([const { AtomicU32::new(NO_EXTENT) }; EXTENTS_MAX]);
+            let extents = SharedMap::without_file(EXTENTS_MAX * size_of::<AtomicU32>())?;
             let _ = slot.set(Window { view, extents });
         }
         slot.get().ok_or(Errno::NOMEM)
@@ -104,7 +103,9 @@ impl<V> Windows<V> {
         offset: u64,
     ) -> Option<(&'static ExtentWords, &Window<V>)> {
         let window = self.window(offset)?;
-        let words = self.words.get(window.extent(index).load(Ordering::Acquire) as usize)?;
+        // What was not entered is behind all of them.
+        let number = window.extent(index).load(Ordering::Acquire).wrapping_sub(1);
+        let words = self.words.get(number as usize)?;
         Some((words, window))
     }
 
