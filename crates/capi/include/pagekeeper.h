@@ -580,8 +580,8 @@ extern "C" {
  *
  * Errors: -EINVAL: there is no such policy, or it runs in the simulator alone; the size of pages is
  * none, or the budget is less than PK_BUDGET_PAGES_MIN of them; -E2BIG: the program was built for a later version of the library and uses what this one lacks; those of
- * memfd_create(2) and mmap(2); -ENOMEM also where address space is limited (RLIMIT_AS): it takes 1.1 GB of
- * that, 5.2 GB with PK_TRANSLATION_TABLE, little of it memory. For PK_FAULT_THREAD and PK_FAULT_INLINE also
+ * memfd_create(2) and mmap(2); -ENOMEM also where address space is limited (RLIMIT_AS): it takes 1.6 GB of
+ * that, 5.7 GB with PK_TRANSLATION_TABLE, little of it memory. For PK_FAULT_THREAD and PK_FAULT_INLINE also
  * those of userfaultfd(2), and -EBUSY: the process has another SIGBUS handler of Pagekeeper's.
  *
  * Each segment in which something is touched takes address space as well: 16 MiB, or as much as it is

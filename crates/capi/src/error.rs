@@ -185,7 +185,7 @@ fn of_function(function: &str, errno: c_int) -> Option<&'static str> {
              PK_FAULT_EXPLICIT does without"
         }
         ("pk_cache_create", libc::ENOMEM) => {
-            "no memory or address space is left; a cache takes 1.1 GB of the latter (RLIMIT_AS), with \
+            "no memory or address space is left; a cache takes 1.6 GB of the latter (RLIMIT_AS), with \
              PK_TRANSLATION_TABLE 5.2, and each segment some more when it is touched"
         }
         ("pk_cache_create", libc::EAGAIN) => {

@@ -198,10 +198,10 @@ impl Builder {
         self
     }
 
-    /// Makes the cache. It takes 1.1 GB of address space, little of it memory: a limit on that (`ulimit -v`)
+    /// Makes the cache. It takes 1.6 GB of address space, little of it memory: a limit on that (`ulimit -v`)
     /// has to leave so much. So it has to for each segment in which something is touched: 16 MiB, or as much
     /// as it is long, up to 1 GiB for each GiB that is touched, rounded up to a power of two (once it grew,
-    /// up to 1.6 GiB for the first). With [`Translation::Table`] a cache takes 5.2 GB below such a limit (1
+    /// up to 1.6 GiB for the first). With [`Translation::Table`] a cache takes 5.7 GB below such a limit (1
     /// TB where there is none), and a segment 2 MiB for each GiB.
     ///
     /// # Errors
