@@ -15,7 +15,7 @@ const MAP_REACH_PAGES: u64 = 4096;
 /// And how far behind the last of them the page lies whose touch is the next to be seen, at most. Where it
 /// is not found, those mapped along are not known to have been used.
 const NEXT_TOUCH_PAGES: u64 = 256;
-/// Usual windows are no smaller, since a quarter of a MiB takes most disks little longer than a page,
+/// Usual windows are no smaller, since a request costs disks what ten to thirty pages do,
 pub(crate) const USUAL_PAGES_MIN: u32 = 64;
 /// unless this is more than such a part of memory.
 pub(crate) const USUAL_PART_MAX: u32 = 20;

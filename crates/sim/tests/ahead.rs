@@ -1,7 +1,7 @@
 //! Policies beside pages that are read ahead, which no policy has.
 
 use pagekeeper_policy::PolicySpec;
-use pagekeeper_sim::{LiveOptions, simulate_live};
+use pagekeeper_sim::{LiveOptions, Reference, References, simulate_live};
 
 use crate::sampling::twelve_rounds;
 
@@ -43,5 +43,26 @@ fn reads_less_than_lru(explicit_percent: &[(&str, u64)], live_percent: &[(&str, 
             let pages = pages(policy);
             assert!(100 * pages < most_percent * lru, "{policy}: {pages} pages, {lru} under lru");
         }
+    }
+}
+
+/// Windows were a 128th of memory: in 5 MiB eight pages, and twice the requests that the kernel makes for as
+/// many.
+#[test]
+fn small_memories_read_far_ahead() {
+    const PAGES: u64 = 16_384;
+    let mut references = References::builder();
+    for index in 0..PAGES {
+        references.push(Reference::from((0, index, false, 0))).unwrap();
+    }
+    let references = references.finish();
+    let policy = PolicySpec::parse("lru").unwrap();
+    for (frames, pages_a_request) in [(640, 32), (1280, 64), (8192, 64), (32_768, 256)] {
+        let options = LiveOptions { frames: Some(frames), ..LiveOptions::new(64 << 20) };
+        let counts = simulate_live(&references, &policy, &options).unwrap().counts;
+        assert_eq!(counts.pages_read, PAGES, "{frames} frames");
+        // The first windows of a stream are smaller.
+        let most = PAGES / pages_a_request + 8;
+        assert!(counts.read_requests <= most, "{frames} frames: {} requests", counts.read_requests);
     }
 }
