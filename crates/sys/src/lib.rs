@@ -8,7 +8,7 @@
 //! | module | what it wraps |
 //! | --- | --- |
 //! | [`userfault`], [`area`], [`bus`] | page faults handed to user space; ranges of one's own that have them; SIGBUS |
-//! | [`memfd`], [`alias`], [`shared`], [`buffer`] | memory: frames in a memfd and a view of them, shared words, aligned I/O buffers |
+//! | [`memfd`], [`alias`], [`shared`], [`buffer`], [`allocator`] | memory: frames in a memfd and a view of them, shared words, aligned I/O buffers; what is freed |
 //! | [`file`](mod@file), [`descriptor`], [`ring`], [`elf`], [`fanotify`] | files: identity, positioned I/O, transfers under way, locks; what a program file is; who writes to one |
 //! | [`process`], [`given`], [`launch`], [`leash`], [`pagemap`], [`detour`], [`code`] | another process's memory and mappings; what this one was given; starting one, ending one that nobody is left for, and interrupting one; one's own code |
 //! | [`socket`], [`event`], [`signal`], [`cancel`] | messages with descriptors, readiness, futexes, signals, cancellation |
@@ -21,6 +21,7 @@
 compile_error!("Pagekeeper runs on 64-bit little-endian Linux only");
 
 pub mod alias;
+pub mod allocator;
 pub mod area;
 pub mod awake;
 pub mod buffer;

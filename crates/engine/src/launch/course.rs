@@ -16,6 +16,7 @@ use crate::manager::crew::spawn;
 use crate::port::PAGE_BYTES;
 use crate::standby::Standby;
 use pagekeeper_frames::{Budget, Config, Sampling};
+use pagekeeper_sys::allocator;
 use pagekeeper_sys::launch::{ChildSetup, LiftedLimits, raise_open_files_limit};
 use pagekeeper_sys::userfault;
 use pagekeeper_trace as trace;
@@ -33,6 +34,8 @@ pub(super) fn run_with(
     table: Table,
     limits: &LiftedLimits,
 ) -> Result<Outcome, RunError> {
+    // The budget is for pages: what policies are done with is not to be kept beside them.
+    allocator::give_back_large_blocks();
     let budget = Budget::new(options.memory_bytes, options.policy.info().bytes_per_page);
     let frames = budget.frames(0);
     let policy =
