@@ -49,8 +49,13 @@ impl Around {
         self.allowed[at] = allowed;
     }
 
+    /// Whether what was not asked for may come with what was: of files, by live runs.
+    pub(crate) fn may_be_of(&self, segment: Segment) -> bool {
+        self.allowed.get(segment.0 as usize) == Some(&true)
+    }
+
     fn is_allowed(&self, segment: Segment) -> bool {
-        self.trust_blocks > 0 && self.allowed.get(segment.0 as usize) == Some(&true)
+        self.trust_blocks > 0 && self.may_be_of(segment)
     }
 
     /// A probe was used: as many pages as a block has were, each of which was no fault.

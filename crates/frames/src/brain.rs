@@ -344,7 +344,7 @@ impl Brain {
             return;
         }
         let want = want.min(self.limit() / 4).max(1);
-        let limits = self.window_limits();
+        let limits = self.window_limits(place.segment);
         self.steps += 1;
         let mut streams = std::mem::take(&mut self.streams[place.segment.0 as usize]);
         let step = streams.fault(place.index, limits, self.steps, |index| {

@@ -1,7 +1,6 @@
 //! What a memory budget buys: frames, after buffers and per-page state are paid.
 
 use crate::config::MIN_FRAMES;
-use crate::window::{USUAL_PAGES_MIN, USUAL_PART_MAX};
 
 /// Bytes in a frame, unless more is said.
 pub const FRAME_BYTES: u64 = 4096;
@@ -10,8 +9,6 @@ pub const FRAME_BYTES: u64 = 4096;
 pub const STATE_BYTES_PER_PAGE: u64 = 30;
 /// Most of a budget that goes to I/O buffers.
 pub const BUFFERS_BYTES_MAX: u64 = 2 << 20;
-/// At least one usual window is read at a time.
-const ONE_WINDOW_BYTES: u64 = USUAL_PAGES_MIN as u64 * FRAME_BYTES;
 /// Page numbers given out between two corrections of the number of frames.
 const STEP_PAGES: u32 = 4096;
 
@@ -58,8 +55,7 @@ impl Budget {
 
     /// What of them goes to I/O buffers.
     pub fn buffers_bytes(&self) -> u64 {
-        let of_one_window = ONE_WINDOW_BYTES.min(self.memory_bytes / u64::from(USUAL_PART_MAX));
-        (self.memory_bytes / 32).clamp(of_one_window, BUFFERS_BYTES_MAX)
+        BUFFERS_BYTES_MAX.min(self.memory_bytes / 32)
     }
 
     /// Frames when so many pages have numbers.

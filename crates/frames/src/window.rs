@@ -15,10 +15,12 @@ const MAP_REACH_PAGES: u64 = 4096;
 /// And how far behind the last of them the page lies whose touch is the next to be seen, at most. Where it
 /// is not found, those mapped along are not known to have been used.
 const NEXT_TOUCH_PAGES: u64 = 256;
-/// Usual windows are no smaller, since a request costs disks what ten to thirty pages do,
-pub(crate) const USUAL_PAGES_MIN: u32 = 64;
-/// unless this is more than such a part of memory.
-pub(crate) const USUAL_PART_MAX: u32 = 20;
+/// Usual windows of files are no smaller, since a request costs disks what ten to thirty pages do. (Heap
+/// memory that does not fit is gone over in strides, and a page that comes in vain may push out one that has
+/// to be written.)
+const USUAL_PAGES_MIN: u32 = 64;
+/// Unless this is more than such a part of memory.
+const USUAL_PART_MAX: u32 = 20;
 /// Pages after which a stream's windows go on over what is resident.
 const PROVEN_PAGES: u64 = 32;
 /// Read-ahead steps after which a stream that was not continued is taken for dead, if its pages
@@ -37,7 +39,7 @@ pub(crate) struct Lacking {
 impl Brain {
     /// The largest windows that leave the policy most of the frames. Pages that dead streams left
     /// behind are not allowed to keep them small.
-    pub(crate) fn window_limits(&mut self) -> WindowLimits {
+    pub(crate) fn window_limits(&mut self, segment: Segment) -> WindowLimits {
         let share = self.limit() / 4;
         while self.pending.len() > share / 2 {
             let Some(oldest) = self.pending.front() else { break };
@@ -53,7 +55,8 @@ impl Brain {
         let most = |pages: u32| self.config.window_pages_max.min(pages).min(room).max(1);
         // Two or three windows are under way at a time; they should cost the policy little, and a request
         // more than its pages where they are few.
-        let large = USUAL_PAGES_MIN.min(self.limit() / USUAL_PART_MAX);
+        let is_large = self.around.may_be_of(segment);
+        let large = if is_large { USUAL_PAGES_MIN.min(self.limit() / USUAL_PART_MAX) } else { 0 };
         let usual = most((self.limit() / 128).max(large).max(share.min(32) / 4));
         // And two in the buffers that the budget sets aside.
         WindowLimits { usual, most: most(self.limit() / 64).max(usual) }
@@ -131,7 +134,7 @@ impl Brain {
 
     /// A marker of a stream was touched: all before it counts as used; fetch the next window.
     pub(crate) fn next_window(&mut self, place: Place, write: bool) {
-        let limits = self.window_limits();
+        let limits = self.window_limits(place.segment);
         self.steps += 1;
         let streams = &mut self.streams[place.segment.0 as usize];
         let Some(pages) = streams.marker(place.index, limits, self.steps) else { return };
@@ -244,7 +247,7 @@ impl Brain {
             place.index += 1;
         }
         let left = u32::try_from(end.saturating_sub(place.index)).unwrap_or(u32::MAX);
-        let window = self.window_limits().usual;
+        let window = self.window_limits(segment).usual;
         let run = self.absent_run(place, left.min(window));
         let run = self.make_room_ahead(run);
         if run == 0 {
