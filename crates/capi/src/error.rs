@@ -186,7 +186,7 @@ fn of_function(function: &str, errno: c_int) -> Option<&'static str> {
         }
         ("pk_cache_create", libc::ENOMEM) => {
             "no memory or address space is left; a cache takes 1.6 GB of the latter (RLIMIT_AS), with \
-             PK_TRANSLATION_TABLE 5.2, and each segment some more when it is touched"
+             PK_TRANSLATION_TABLE 5.7, and each segment some more when it is touched"
         }
         ("pk_cache_create", libc::EAGAIN) => {
             "no thread can be started; PK_NO_WORKERS, PK_NEVER and PK_FAULT_EXPLICIT need none"

@@ -49,13 +49,10 @@ impl Around {
         self.allowed[at] = allowed;
     }
 
-    /// Whether what was not asked for may come with what was: of files, by live runs.
-    pub(crate) fn may_be_of(&self, segment: Segment) -> bool {
+    /// Whether they are, as long as there is trust: in live runs, of files of which the program did not say
+    /// that it uses them in no order.
+    pub(crate) fn is_allowed(&self, segment: Segment) -> bool {
         self.allowed.get(segment.0 as usize) == Some(&true)
-    }
-
-    fn is_allowed(&self, segment: Segment) -> bool {
-        self.trust_blocks > 0 && self.may_be_of(segment)
     }
 
     /// A probe was used: as many pages as a block has were, each of which was no fault.
@@ -84,7 +81,11 @@ impl Brain {
         let is_exact = matches!(self.config.sampling, Sampling::Window { .. });
         let reads_ahead = self.config.window_pages_max > 1 && !is_exact;
         let mut free = u64::from(self.limit().saturating_sub(self.resident));
-        if !begins || !reads_ahead || !self.around.is_allowed(segment) {
+        if !begins
+            || !reads_ahead
+            || !self.around.is_allowed(segment)
+            || self.around.trust_blocks == 0
+        {
             free = 0;
         }
         let low = index / BLOCK_PAGES * BLOCK_PAGES;

@@ -13,28 +13,28 @@ pub const EXTENT_PAGES: u32 = 4;
 /// Extents under one node of the two-level table.
 const NODE_EXTENTS: usize = 1024;
 
-/// Which part of which segment an extent is, in no more bytes than that takes: there is one for each few
-/// pages.
+/// Which part of which segment an extent is. Packed, since there is one for each few pages.
 #[derive(Clone, Copy)]
+#[repr(C, packed(4))]
 struct Extent {
     /// The segment's number and 1.
     segment: NonZeroU32,
-    /// Its first page over [`EXTENT_PAGES`], the lower half first.
-    index: [u32; 2],
+    /// Its first page over [`EXTENT_PAGES`].
+    index: u64,
 }
+
+const _: () = assert!(size_of::<Option<Extent>>() == 12);
 
 impl Extent {
     fn of(place: Place) -> Extent {
         let segment = place.segment.0.checked_add(1).and_then(NonZeroU32::new);
-        let index = place.index / u64::from(EXTENT_PAGES);
-        let index = [index as u32, (index >> 32) as u32];
-        Extent { segment: segment.expect("fewer segments than numbers"), index }
+        let segment = segment.expect("fewer segments than numbers");
+        Extent { segment, index: place.index / u64::from(EXTENT_PAGES) }
     }
 
     fn first(self) -> Place {
-        let [low, high] = self.index.map(u64::from);
-        let index = (high << 32 | low) * u64::from(EXTENT_PAGES);
-        Place { segment: Segment(self.segment.get() - 1), index }
+        let Extent { segment, index } = self;
+        Place { segment: Segment(segment.get() - 1), index: index * u64::from(EXTENT_PAGES) }
     }
 }
 

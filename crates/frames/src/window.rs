@@ -15,12 +15,11 @@ const MAP_REACH_PAGES: u64 = 4096;
 /// And how far behind the last of them the page lies whose touch is the next to be seen, at most. Where it
 /// is not found, those mapped along are not known to have been used.
 const NEXT_TOUCH_PAGES: u64 = 256;
-/// Usual windows of files are no smaller, since a request costs disks what ten to thirty pages do. (Heap
-/// memory that does not fit is gone over in strides, and a page that comes in vain may push out one that has
-/// to be written.)
+/// Usual windows of files are no smaller, since a request costs disks what ten to thirty pages do,
 const USUAL_PAGES_MIN: u32 = 64;
-/// Unless this is more than such a part of memory.
-const USUAL_PART_MAX: u32 = 20;
+/// unless this is more than memory over so much. (Heap memory that does not fit is gone over in strides, and
+/// a page that comes in vain may push out one that has to be written.)
+const MEMORY_PER_USUAL: u32 = 20;
 /// Pages after which a stream's windows go on over what is resident.
 const PROVEN_PAGES: u64 = 32;
 /// Read-ahead steps after which a stream that was not continued is taken for dead, if its pages
@@ -55,10 +54,12 @@ impl Brain {
         let most = |pages: u32| self.config.window_pages_max.min(pages).min(room).max(1);
         // Two or three windows are under way at a time; they should cost the policy little, and a request
         // more than its pages where they are few.
-        let is_large = self.around.may_be_of(segment);
-        let large = if is_large { USUAL_PAGES_MIN.min(self.limit() / USUAL_PART_MAX) } else { 0 };
-        let usual = most((self.limit() / 128).max(large).max(share.min(32) / 4));
-        // And two in the buffers that the budget sets aside.
+        let mut usual = (self.limit() / 128).max(share.min(32) / 4);
+        if self.around.is_allowed(segment) {
+            usual = usual.max(USUAL_PAGES_MIN.min(self.limit() / MEMORY_PER_USUAL));
+        }
+        let usual = most(usual);
+        // And two, where memory is not small, in the buffers that the budget sets aside.
         WindowLimits { usual, most: most(self.limit() / 64).max(usual) }
     }
 
