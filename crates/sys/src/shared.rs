@@ -53,6 +53,7 @@ impl Mapping {
     ///
     /// # Panics
     /// They do not lie inside, or are not aligned.
+    #[inline(always)]
     fn words<T: Word>(&self, offset_bytes: usize, count: usize) -> &[T] {
         assert!(offset_bytes.is_multiple_of(align_of::<T>()), "unaligned words in shared memory");
         let end = count.checked_mul(size_of::<T>()).and_then(|n| n.checked_add(offset_bytes));
@@ -158,6 +159,15 @@ impl SharedMap {
     #[inline]
     pub fn words<T: Word>(&self, offset_bytes: usize, count: usize) -> &[T] {
         self.0.words(offset_bytes, count)
+    }
+
+    /// The word of this index, if all of it is seen as such.
+    ///
+    /// # Panics
+    /// It does not lie inside.
+    #[inline(always)]
+    pub fn word<T: Word>(&self, index: usize) -> &T {
+        &self.0.words(index * size_of::<T>(), 1)[0]
     }
 
     /// All of it (whole words) as bytes, 32-bit or 64-bit atomics.

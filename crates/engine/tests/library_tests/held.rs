@@ -301,3 +301,44 @@ fn the_budget_that_is_told_last_is_the_one_that_holds() {
         assert_eq!(heard.lock().unwrap().last(), Some(&(256 << 10)));
     });
 }
+
+/// A read of many pages uses those that are at rest together. It waits for the others with none of
+/// them in use: whoever is waited for may change them.
+#[test]
+fn a_read_of_many_pages_waits_with_none_in_use() {
+    for held in [1, 3, 4, 15, 16, 17] {
+        in_time(move || {
+            let cache = builder(1 << 20).build().unwrap();
+            let pages = 24;
+            let segment = cache.scratch(pages * PAGE as u64).unwrap();
+            for page in 0..pages {
+                segment.write_all_at(&[page as u8; PAGE], page * PAGE as u64).unwrap();
+            }
+            let from = held * PAGE as u64;
+            let mut alone = segment.pin_mut(from..from + PAGE as u64).unwrap();
+            let reads = segment.clone();
+            let reader = std::thread::spawn(move || {
+                let mut buf = vec![0; (pages as usize - 1) * PAGE];
+                reads.read_exact_at(&mut buf, 100).unwrap();
+                buf
+            });
+            // Nobody is told what it waits for.
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!reader.is_finished(), "page {held} is another's");
+            for page in (0..pages).filter(|page| *page != held) {
+                let before = page * PAGE as u64;
+                segment.pin_mut(before..before + PAGE as u64).unwrap().fill(page as u8);
+            }
+            alone.fill(100);
+            drop(alone);
+            let expected = |at: usize| match (at + 100) / PAGE {
+                page if page == held as usize => 100,
+                page => page as u8,
+            };
+            let buf = reader.join().unwrap();
+            assert!(buf.iter().enumerate().all(|(at, byte)| *byte == expected(at)), "{held}");
+            // Nobody uses any of it any more.
+            drop(segment.pin_mut(0..PAGE as u64).unwrap());
+        });
+    }
+}

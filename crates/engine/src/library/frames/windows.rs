@@ -33,9 +33,9 @@ pub(super) struct Window<V> {
 
 impl<V> Window<V> {
     /// The number of the extent that a page of this window is in, and 1.
-    #[inline]
+    #[inline(always)]
     fn extent(&self, index: u64) -> &AtomicU32 {
-        &self.extents.all()[(index / u64::from(EXTENT_PAGES)) as usize % EXTENTS_MAX]
+        self.extents.word((index / u64::from(EXTENT_PAGES)) as usize % EXTENTS_MAX)
     }
 
     /// Enters the number of a page's extent, so that the next use finds it.
