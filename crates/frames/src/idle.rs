@@ -1,14 +1,17 @@
 //! How many files stay managed that nobody uses: each costs descriptors, and memory beside its pages,
 //! and so does each page that was ever touched.
+//!
+//! A file that is let go of loses what is in memory of it, whatever the policy would keep. So those go
+//! first of which nothing is there.
 
 use crate::budget::FRAME_BYTES;
 
 /// What a managed file costs beside its pages, in bytes: measured, with a few pages in memory.
-const FILE_BYTES: u64 = 7 << 10;
+const FILE_BYTES: u64 = 6 << 10;
 /// The part of the memory that files nobody uses may cost.
 const SHARE: u64 = 16;
-/// They are never fewer.
-const KEPT_LEAST: usize = 512;
+/// They are never fewer, which is what takes 6 MiB at most.
+const KEPT_LEAST: usize = 1024;
 /// Descriptors of a file, in the manager: of all that it may have, idle files have half at most.
 const FILE_DESCRIPTORS: u64 = 4;
 /// Pages that have state, in memories: of more, files that nobody uses are let go of. Their state

@@ -107,12 +107,20 @@ impl Fanotify {
     }
 
     fn mark(&self, flags: libc::c_uint, file: impl AsFd) -> Result<()> {
-        let path = format!("/proc/self/fd/{}\0", file.as_fd().as_raw_fd());
-        let (fd, path) = (self.fd.as_raw_fd(), path.as_ptr().cast());
-        // SAFETY: the path ends with a NUL and lives until the call returns.
-        let marked =
-            unsafe { libc::fanotify_mark(fd, flags, libc::FAN_MODIFY, libc::AT_FDCWD, path) };
-        check(marked).map(drop)
+        let marked = |directory, path: *const libc::c_char| {
+            let fd = self.fd.as_raw_fd();
+            // SAFETY: the path is none, or ends with a NUL and lives until the call returns.
+            check(unsafe { libc::fanotify_mark(fd, flags, libc::FAN_MODIFY, directory, path) })
+        };
+        let file = file.as_fd().as_raw_fd();
+        match marked(file, core::ptr::null()) {
+            // One opened with O_PATH stands for no file by itself.
+            Err(Errno::BADF) => {
+                let path = format!("/proc/self/fd/{file}\0");
+                marked(libc::AT_FDCWD, path.as_ptr().cast()).map(drop)
+            }
+            marked => marked.map(drop),
+        }
     }
 
     /// Reads what is queued, and returns when nothing is. What a process modified is queued before

@@ -279,22 +279,23 @@ pub fn allocate(fd: impl AsFd, mode: FallocateFlags, offset: u64, len: u64) -> R
     unsignalled(offset.saturating_add(len), call)
 }
 
-/// The kind of file system that a file is on, as `statfs(2)` numbers them.
-///
-/// # Errors
-/// As `fstatfs(2)`.
-pub fn file_system(fd: impl AsFd) -> Result<u64> {
-    let fd = fd.as_fd();
-    retry(|| rustix::fs::fstatfs(fd)).map(|found| found.f_type as u64)
+/// What `statfs(2)` says of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileSystem {
+    /// Of which kind it is: a magic number.
+    pub kind: u64,
+    /// How long the blocks are in which it works.
+    pub block_bytes: u64,
 }
 
-/// How long the blocks are in which a file's file system works, as `statfs(2)` says.
+/// The file system that a file is on.
 ///
 /// # Errors
 /// As `fstatfs(2)`.
-pub fn block_bytes(fd: impl AsFd) -> Result<u64> {
+pub fn file_system(fd: impl AsFd) -> Result<FileSystem> {
     let fd = fd.as_fd();
-    retry(|| rustix::fs::fstatfs(fd)).map(|found| found.f_bsize as u64)
+    let found = retry(|| rustix::fs::fstatfs(fd))?;
+    Ok(FileSystem { kind: found.f_type as u64, block_bytes: found.f_bsize as u64 })
 }
 
 /// `ftruncate(2)`.

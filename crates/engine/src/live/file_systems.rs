@@ -1,5 +1,6 @@
 //! What file systems differ in, as far as it matters here.
 
+use crate::port::PAGE_BYTES;
 use pagekeeper_sys::file;
 use std::os::fd::AsFd;
 
@@ -26,29 +27,47 @@ const MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 /// `EXT4_SUPER_MAGIC`, `XFS_SUPER_MAGIC`, `BTRFS_SUPER_MAGIC`, `TMPFS_MAGIC`: `FS_MGTIME` in Linux.
 const FINE: [u64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994];
 
-fn is_one_of(kinds: &[u64], fd: impl AsFd) -> bool {
-    file::file_system(fd).is_ok_and(|kind| kinds.contains(&(kind & 0xffff_ffff)))
-}
+/// The file system of a file, as far as it says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FileSystem(Option<file::FileSystem>);
 
-/// Whether files can come to share blocks, which then are new ones when they are written to
-/// (ioctl_ficlone(2)), and can be had before (`FALLOC_FL_UNSHARE_RANGE`). (Of btrfs nearly all are, whatever is asked for before.)
-pub(crate) fn shares_blocks(fd: impl AsFd) -> bool {
-    is_one_of(&SHARING, fd)
-}
+impl FileSystem {
+    /// Of the file behind a descriptor. It is asked once.
+    pub(crate) fn of(fd: impl AsFd) -> FileSystem {
+        FileSystem(file::file_system(fd).ok())
+    }
 
-/// Whether files are memory already. The kernel never protects what somebody outside has mapped there, so that
-/// stores to it are not seen; and kept twice they would win nothing.
-pub(crate) fn is_memory(fd: impl AsFd) -> bool {
-    is_one_of(&MEMORY, fd)
-}
+    fn is_one_of(self, kinds: &[u64]) -> bool {
+        self.0.is_some_and(|found| kinds.contains(&(found.kind & 0xffff_ffff)))
+    }
 
-/// Whether others than this kernel change files: nobody is told of that.
-pub(crate) fn is_remote(fd: impl AsFd) -> bool {
-    is_one_of(&REMOTE, fd)
-}
+    /// Whether files can come to share blocks, which then are new ones when they are written to
+    /// (ioctl_ficlone(2)), and can be had before (`FALLOC_FL_UNSHARE_RANGE`). (Of btrfs nearly all are, whatever is asked for before.)
+    pub(crate) fn shares_blocks(self) -> bool {
+        self.is_one_of(&SHARING)
+    }
 
-/// Whether times are known to be finer than ticks, on kernels where those of [any file](crate::live::ticks) are.
-/// (Others may be, too, and show it.)
-pub(crate) fn may_have_fine_times(fd: impl AsFd) -> bool {
-    is_one_of(&FINE, fd)
+    /// Whether files are memory already. The kernel never protects what somebody outside has mapped there, so that
+    /// stores to it are not seen; and kept twice they would win nothing.
+    pub(crate) fn is_memory(self) -> bool {
+        self.is_one_of(&MEMORY)
+    }
+
+    /// Whether others than this kernel change files: nobody is told of that.
+    pub(crate) fn is_remote(self) -> bool {
+        self.is_one_of(&REMOTE)
+    }
+
+    /// Whether times are known to be finer than ticks, on kernels where those of [any file](crate::live::ticks) are.
+    /// (Others may be, too, and show it.)
+    pub(crate) fn may_have_fine_times(self) -> bool {
+        self.is_one_of(&FINE)
+    }
+
+    /// Whether the kernel caches more than a page as one: a direct write of a page beside what a program has just
+    /// written to another of these is an error of the file's, which the next `fsync` tells, though nothing is lost.
+    /// (Of a server's files the length says how much is transferred at once.)
+    pub(crate) fn has_long_blocks(self) -> bool {
+        !self.is_remote() && self.0.is_some_and(|found| found.block_bytes > PAGE_BYTES)
+    }
 }

@@ -5,7 +5,7 @@ mod reads;
 mod room;
 mod writes;
 
-use crate::live::file_systems::{is_remote, shares_blocks};
+use crate::live::file_systems::FileSystem;
 use crate::live::shortage::is_shortage;
 use crate::live::ticks::Ticks;
 use crate::port::{Look, PAGE_BYTES, PortError, Version};
@@ -42,8 +42,7 @@ pub struct Store {
     unwritten: Unwritten,
     /// The pages that were given storage last.
     ahead: Mutex<Ahead>,
-    /// Some of its blocks may be other files', too.
-    shares_blocks: bool,
+    file_system: FileSystem,
     /// What its times tell.
     pub(crate) ticks: Ticks,
 }
@@ -66,9 +65,10 @@ impl From<file::Version> for Version {
 }
 
 impl Access {
-    fn open(fd: BorrowedFd<'_>, writable: bool) -> Result<Access, Errno> {
+    fn open(fd: BorrowedFd<'_>, writable: bool, file_system: FileSystem) -> Result<Access, Errno> {
         let plain = file::reopen(fd, if writable { OFlags::RDWR } else { OFlags::RDONLY })?;
-        let direct = direct(&plain, writable)?;
+        // By the same descriptor: each number is a file of its own in /proc, which the kernel keeps.
+        let direct = direct(fd, writable, file_system)?;
         Ok(Access { plain, direct, writable })
     }
 
@@ -78,17 +78,15 @@ impl Access {
     }
 }
 
-/// Whether the kernel caches more than a page as one: a direct write of a page beside what a program has just
-/// written to another of these is an error of the file's, which the next `fsync` tells, though nothing is lost.
-/// (Of a server's files the length says how much is transferred at once.)
-fn has_long_blocks(fd: impl AsFd) -> bool {
-    !is_remote(&fd) && file::block_bytes(&fd).is_ok_and(|bytes| bytes > PAGE_BYTES)
-}
-
 /// None where the file cannot be used so; an error if only a descriptor lacks.
-fn direct(fd: impl AsFd, writable: bool) -> Result<Option<OwnedFd>, Errno> {
+fn direct(
+    fd: impl AsFd,
+    writable: bool,
+    file_system: FileSystem,
+) -> Result<Option<OwnedFd>, Errno> {
     let alignment = file::direct_alignment(&fd).ok().flatten();
-    if alignment.is_some_and(|a| u64::from(a.offset_bytes) > PAGE_BYTES) || has_long_blocks(&fd) {
+    let is_longer = alignment.is_some_and(|a| u64::from(a.offset_bytes) > PAGE_BYTES);
+    if is_longer || file_system.has_long_blocks() {
         return Ok(None);
     }
     match file::reopen_direct(fd, writable) {
@@ -105,12 +103,13 @@ impl Store {
     /// # Errors
     /// The file cannot be opened again for reading.
     pub fn open(fd: BorrowedFd<'_>) -> Result<Store, Errno> {
-        Ok(Store::new(Access::open(fd, false)?, false))
+        let file_system = FileSystem::of(fd);
+        Ok(Store::new(Access::open(fd, false, file_system)?, false, file_system))
     }
 
-    fn new(access: Access, buffered: bool) -> Store {
+    fn new(access: Access, buffered: bool, file_system: FileSystem) -> Store {
         Store {
-            shares_blocks: shares_blocks(&access.plain),
+            file_system,
             access: RwLock::new(Arc::new(access)),
             buffered: AtomicBool::new(buffered),
             keeps_cached: AtomicBool::new(false),
@@ -131,14 +130,16 @@ impl Store {
     /// The file cannot be opened again for writing.
     pub fn allow_writes(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         if !self.writable() {
-            *self.access.write().expect("lock") = Arc::new(Access::open(fd, true)?);
+            *self.access.write().expect("lock") =
+                Arc::new(Access::open(fd, true, self.file_system)?);
         }
         Ok(())
     }
 
     /// Adopts a descriptor as it is (for the holder, which is given the manager's own).
     pub fn adopt(plain: OwnedFd) -> Store {
-        Store::new(Access { plain, direct: None, writable: true }, true)
+        let file_system = FileSystem::of(&plain);
+        Store::new(Access { plain, direct: None, writable: true }, true, file_system)
     }
 
     /// Whether it may be written.
@@ -179,7 +180,7 @@ impl Store {
         let mut access = self.access.write().expect("lock");
         let Ok(plain) = duplicate(&access.plain) else { return };
         // Without a descriptor for it, it goes on without.
-        let direct = direct(&plain, access.writable).ok().flatten();
+        let direct = direct(&plain, access.writable, self.file_system).ok().flatten();
         *access = Arc::new(Access { plain, direct, writable: access.writable });
     }
 

@@ -10,12 +10,12 @@
 //! Times that are finer show that they are: one that is later than the tick, as the kernel makes it when the file
 //! was looked at before in the same one (`multigrain timestamps`).
 
-use crate::live::file_systems::may_have_fine_times;
+use crate::live::file_systems::FileSystem;
 use crate::port::{Look, PortError, Version};
 use pagekeeper_sys::memfd::Memfd;
 use pagekeeper_sys::{clock, file};
 use pagekeeper_wire::is_open_time;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -26,9 +26,10 @@ const TICK_NS_MAX: i128 = 10_000_000;
 const TRIES: u32 = 8;
 
 /// Whether a file's times are finer than ticks, as far as that is known before anybody changes it.
-pub(crate) fn has_fine_times(fd: BorrowedFd<'_>) -> bool {
+pub(crate) fn has_fine_times(file_system: FileSystem) -> bool {
     static KERNEL_HAS: OnceLock<bool> = OnceLock::new();
-    may_have_fine_times(fd) && *KERNEL_HAS.get_or_init(|| shows_fine_times().unwrap_or(false))
+    file_system.may_have_fine_times()
+        && *KERNEL_HAS.get_or_init(|| shows_fine_times().unwrap_or(false))
 }
 
 /// Whether a file in memory shows that the kernel has finer times.

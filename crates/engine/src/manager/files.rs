@@ -2,7 +2,7 @@
 //! the engine.
 
 use super::Manager;
-use crate::live::file_systems::is_memory;
+use crate::live::file_systems::FileSystem;
 use crate::live::shortage::is_shortage;
 use crate::live::store::Store;
 use crate::live::{Behind, LiveFile};
@@ -80,7 +80,7 @@ impl Manager {
                     name.truncate(name.strip_suffix(" (deleted)").unwrap_or(&name).len());
                 }
                 let is_chosen = self.selection.matches(&name)
-                    && (self.selection.is_by_pattern() || !is_memory(fd));
+                    && (self.selection.is_by_pattern() || !FileSystem::of(fd).is_memory());
                 if !is_chosen {
                     return None;
                 }

@@ -14,7 +14,9 @@ impl Store {
         // Blocks behind the end, and the file system's own, count as allocated.
         let hole = rustix::fs::seek(&access.plain, rustix::fs::SeekFrom::Hole(0));
         let size = stat.version.size_bytes;
-        stat.allocated_bytes < size || hole.is_ok_and(|hole| hole < size) || self.shares_blocks
+        stat.allocated_bytes < size
+            || hole.is_ok_and(|hole| hole < size)
+            || self.file_system.shares_blocks()
     }
 
     /// Gives storage to a range that has none yet, so that writing it back cannot run out of space.
@@ -44,7 +46,7 @@ impl Store {
         let wanted = ahead.wants(&pages, size.div_ceil(PAGE_BYTES));
         let mut flags = FallocateFlags::KEEP_SIZE;
         // Those are copied first: room for new ones is not kept.
-        flags.set(FallocateFlags::UNSHARE_RANGE, self.shares_blocks);
+        flags.set(FallocateFlags::UNSHARE_RANGE, self.file_system.shares_blocks());
         let reserve =
             |from: u64, to: u64| file::allocate(&write.plain, flags, from, to.min(size) - from);
         let mut given = pages.start..wanted.end;
