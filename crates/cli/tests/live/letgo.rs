@@ -97,7 +97,7 @@ fn of_many_files_those_in_use_are_managed() {
 }
 
 /// rsync of many times its memory took a fault for each page in the end: the state of all the files
-/// that it had read took the frames, since of files that nobody uses a thousand stay managed.
+/// that it had read took the frames, since of files that nobody uses 512 stay managed.
 #[test]
 fn files_that_were_read_once_leave_frames_for_others() {
     if !runs::ready() {
@@ -124,7 +124,7 @@ fn files_that_were_read_once_leave_frames_for_others() {
 /// over many, MRU kept nothing.
 #[test]
 fn files_go_first_of_which_nothing_is_in_memory() {
-    const FILES: u64 = 1600;
+    const FILES: u64 = 800;
     const PASSES: u64 = 5;
     if !runs::ready() {
         return;
@@ -134,7 +134,7 @@ fn files_go_first_of_which_nothing_is_in_memory() {
         std::fs::write(place.file(&format!("file{no}")), format!("{no}")).unwrap();
     }
     let files = format!("{}/file*", place.path().display());
-    let budget = Budget::kib(4096).policy("mru").files(files);
+    let budget = Budget::kib(2048).policy("mru").files(files);
     let mut command = command(&place, Some(&budget), "sh");
     command.args(["-c", &format!("for pass in $(seq {PASSES}); do cat file*; done | cksum")]);
     let done = finish(&place, &mut command, b"", LIMIT).ok();

@@ -146,9 +146,10 @@ impl<P: Port> Engine<P> {
         self.lock().brain.is_absent(pagekeeper_frames::Segment(file))
     }
 
-    /// Pages that have state.
-    pub(crate) fn used_numbers(&self) -> u64 {
-        self.lock().brain.used_numbers()
+    /// Pages that have state, and whether frames are free.
+    pub(crate) fn used_numbers(&self) -> (u64, bool) {
+        let core = self.lock();
+        (core.brain.used_numbers(), core.brain.has_free_frames())
     }
 
     /// Forgets a file that no program maps or has open; what is dirty of it is lost. Mappings of the

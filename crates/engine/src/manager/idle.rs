@@ -41,7 +41,8 @@ impl Manager {
     /// until [`let_idle_go`](Self::let_idle_go) was called.
     pub(crate) fn has_many_files(&self) -> bool {
         // Recordings show what programs do, not what is kept of it.
-        self.idle.files().are_many(self.files_managed(), self.engine.used_numbers())
+        let (pages, are_frames_free) = self.engine.used_numbers();
+        self.idle.files().are_many(self.files_managed(), pages, are_frames_free)
             && !self.engine.sees_all()
             && !self.idle.looking.swap(true, Ordering::SeqCst)
     }
@@ -56,12 +57,14 @@ impl Manager {
         let mut files = self.candidates();
         files.sort_by_cached_key(|file| (!self.engine.has_nothing_of(file.no), file.used));
         let limits = *self.idle.files();
+        // As it is now: letting files go frees frames.
+        let (_, are_frames_free) = self.engine.used_numbers();
         let mut unknown = files.len();
         let mut in_use = 0;
         let mut gone = 0;
         for file in files {
-            let too_many = limits.too_many(unknown);
-            if !too_many && gone >= least && !limits.too_many_pages(self.engine.used_numbers()) {
+            let too_many = limits.too_many(unknown, are_frames_free);
+            if !too_many && gone >= least && !limits.too_many_pages(self.engine.used_numbers().0) {
                 break;
             }
             unknown -= 1;
@@ -70,7 +73,7 @@ impl Manager {
             in_use += usize::from(!has_gone && too_many);
         }
         self.free_slots();
-        self.idle.files().looked(in_use, self.engine.used_numbers());
+        self.idle.files().looked(in_use, self.engine.used_numbers().0);
         self.idle.looking.store(false, Ordering::SeqCst);
     }
 }

@@ -121,6 +121,11 @@ impl Brain {
         self.stuck.len()
     }
 
+    /// Whether more pages fit in before others have to leave for them: a sixteenth of the frames.
+    pub fn has_free_frames(&self) -> bool {
+        self.resident < self.limit() - self.limit() / 16
+    }
+
     /// Resident pages.
     pub fn resident_pages(&self) -> u32 {
         self.resident
