@@ -1,8 +1,8 @@
 //! How many files stay managed that nobody uses: each costs descriptors, and memory beside its pages,
 //! and so does each page that was ever touched.
 //!
-//! A file that is let go of loses what is in memory of it, whatever the policy would keep. So those go
-//! first of which nothing is there; and more stay while frames are free, when what goes would have stayed.
+//! A file that is let go of loses what is in memory of it, whatever the policy would keep. So more stay
+//! while frames are free, when all of that would have stayed.
 
 use crate::budget::FRAME_BYTES;
 

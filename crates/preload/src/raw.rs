@@ -428,6 +428,10 @@ impl SignalsHeld {
 
 impl Drop for SignalsHeld {
     fn drop(&mut self) {
+        // They were held back before, as within another of these: nothing was changed.
+        if self.old & pagekeeper_wire::SIGNALS_HELD == pagekeeper_wire::SIGNALS_HELD {
+            return;
+        }
         raw_call!(
             libc::SYS_rt_sigprocmask,
             libc::SIG_SETMASK,

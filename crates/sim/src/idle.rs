@@ -44,23 +44,21 @@ impl Files {
         self.managed += 1;
         let (pages, are_frames_free) = (brain.used_numbers(), brain.has_free_frames());
         let many = self.idle.are_many(self.managed, pages, are_frames_free);
-        if many { self.let_go(segment, brain) } else { Vec::new() }
+        if many { self.let_go(brain) } else { Vec::new() }
     }
 
-    /// Which files are let go of when one more is opened.
-    fn let_go(&mut self, opened: usize, brain: &Brain) -> Vec<usize> {
-        let mut managed: Vec<usize> = (0..self.files.len())
-            .filter(|at| self.files[*at].is_managed && *at != opened)
-            .collect();
-        managed
-            .sort_by_cached_key(|at| (!brain.is_absent(Segment(*at as u32)), self.files[*at].used));
-        let mut unknown = managed.len() + 1;
+    fn let_go(&mut self, brain: &Brain) -> Vec<usize> {
+        let mut managed: Vec<usize> =
+            (0..self.files.len()).filter(|at| self.files[*at].is_managed).collect();
+        managed.sort_unstable_by_key(|at| self.files[*at].used);
+        let mut unknown = managed.len();
         let mut pages = brain.used_numbers();
         let mut in_use = 0;
         let are_frames_free = brain.has_free_frames();
         managed.retain(|at| {
             let too_many = self.idle.too_many(unknown, are_frames_free);
-            if !too_many && !self.idle.too_many_pages(pages) {
+            // The newest is the one that is opened.
+            if unknown == 1 || !too_many && !self.idle.too_many_pages(pages) {
                 return false;
             }
             unknown -= 1;

@@ -66,23 +66,6 @@ fn files_that_were_read_once_leave_frames_for_others() {
     assert_eq!(counts.pages_read, 64 * (pages + hot_pages));
 }
 
-/// Those used longest ago went in any case, and with them what a policy keeps of a loop over files: MRU read
-/// as much as LRU.
-#[test]
-fn files_go_first_of_which_nothing_is_in_memory() {
-    const FILES: u32 = 800;
-    let loops = |policy: &str| {
-        let mut builder = References::builder();
-        (0..10 * FILES).for_each(|step| touch(&mut builder, step % FILES, 0, true));
-        let policy = PolicySpec::parse(policy).unwrap();
-        simulate_live(&builder.finish(), &policy, &LiveOptions::new(2 << 20)).unwrap().counts
-    };
-    let all = u64::from(10 * FILES);
-    assert_eq!(loops("lru").pages_read, all);
-    let mru = loops("mru").pages_read;
-    assert!(3 * mru < 2 * all, "MRU read {mru} pages of {all}");
-}
-
 #[test]
 fn what_is_dirty_is_written_before_a_file_goes() {
     let mut builder = two_passes(2000, true);

@@ -120,24 +120,21 @@ fn files_that_were_read_once_leave_frames_for_others() {
     assert!(faults(49) <= 2 * faults(10) + 8, "{} faults, {} before", faults(49), faults(10));
 }
 
-/// Files used longest ago were let go of in any case, and what was in memory of them with them: of a loop
-/// over many, MRU kept nothing.
+/// Of a thousand small files that nobody used, 512 stayed: the others were let go of, and with them what
+/// was in memory, of which there was enough.
 #[test]
-fn files_go_first_of_which_nothing_is_in_memory() {
-    const FILES: u64 = 800;
-    const PASSES: u64 = 5;
+fn files_stay_while_frames_are_free() {
+    const FILES: u64 = 1000;
     if !runs::ready() {
         return;
     }
-    let place = Scratch::new("letgo-absent");
+    let place = Scratch::new("letgo-room");
     for no in 0..FILES {
         std::fs::write(place.file(&format!("file{no}")), format!("{no}")).unwrap();
     }
-    let files = format!("{}/file*", place.path().display());
-    let budget = Budget::kib(2048).policy("mru").files(files);
+    let budget = Budget::kib(8192).files(format!("{}/file*", place.path().display()));
     let mut command = command(&place, Some(&budget), "sh");
-    command.args(["-c", &format!("for pass in $(seq {PASSES}); do cat file*; done | cksum")]);
+    command.args(["-c", "for pass in 1 2 3; do cat file*; done | cksum"]);
     let done = finish(&place, &mut command, b"", LIMIT).ok();
-    let faults = done.total("major_faults");
-    assert!((FILES..3 * PASSES * FILES / 4).contains(&faults), "{faults} faults");
+    assert_eq!(done.total("major_faults"), FILES);
 }

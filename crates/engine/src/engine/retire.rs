@@ -141,11 +141,6 @@ impl<P: Port> Engine<P> {
         self.lock().file(file).map_or(0, |f| f.counts.major_faults + f.counts.minor_faults)
     }
 
-    /// Whether nothing of a file is in memory.
-    pub(crate) fn has_nothing_of(&self, file: FileNo) -> bool {
-        self.lock().brain.is_absent(pagekeeper_frames::Segment(file))
-    }
-
     /// Pages that have state, and whether frames are free.
     pub(crate) fn used_numbers(&self) -> (u64, bool) {
         let core = self.lock();

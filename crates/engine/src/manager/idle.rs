@@ -1,8 +1,7 @@
 //! Files that nobody has open or maps stay managed, with what is in memory of them: programs open the
 //! same files again and again. But each costs descriptors, a memfd and memory for its pages' state,
-//! so that only so many stay, with so many pages. Beyond that, those of which nothing is in memory are
-//! let go of first, the one used longest ago before others, and then the rest is, written back; who opens
-//! one again has it managed anew.
+//! so that only so many stay, with so many pages. Beyond that, those used longest ago are written back
+//! and let go of; who opens one again has it managed anew.
 
 use crate::manager::Manager;
 use crate::port::FileNo;
@@ -47,15 +46,15 @@ impl Manager {
             && !self.idle.looking.swap(true, Ordering::SeqCst)
     }
 
-    /// Lets go of files that are not used, [in this order](self), until few enough are left, and where
-    /// somebody waits for descriptors, some have gone.
+    /// Lets go of files that are not used, the one used longest ago first, until few enough are
+    /// left, and where somebody waits for descriptors, some have gone.
     pub(crate) fn let_idle_go(&self) {
         let least = self.reserve.is_waited_for();
         if least > 0 {
             self.let_off_leash();
         }
         let mut files = self.candidates();
-        files.sort_by_cached_key(|file| (!self.engine.has_nothing_of(file.no), file.used));
+        files.sort_unstable_by_key(|file| file.used);
         let limits = *self.idle.files();
         // As it is now: letting files go frees frames.
         let (_, are_frames_free) = self.engine.used_numbers();

@@ -81,20 +81,6 @@ impl Brain {
         self.pages.used().into()
     }
 
-    /// Whether nothing of a segment is resident.
-    pub fn is_absent(&self, segment: Segment) -> bool {
-        self.pages_with(segment, RESIDENT).next().is_none()
-    }
-
-    /// Indices of a segment's pages that have a flag.
-    fn pages_with(&self, segment: Segment, flag: u8) -> impl Iterator<Item = usize> {
-        let extents = self.pages.numbered(segment, 0, u64::MAX).into_iter();
-        let pages = extents.flat_map(|(base, _)| {
-            (0..crate::pages::EXTENT_PAGES).map(move |i| base.index() + i as usize)
-        });
-        pages.filter(move |&at| self.flags.get(at).is_some_and(|flags| flags & flag != 0))
-    }
-
     /// Page numbers that a segment has.
     pub fn segment_numbers(&self, segment: Segment) -> u64 {
         self.pages.numbered(segment, 0, u64::MAX).len() as u64
@@ -103,7 +89,11 @@ impl Brain {
 
     /// Resident pages of a segment that are dirty.
     pub fn dirty_pages(&self, segment: Segment) -> u64 {
-        self.pages_with(segment, DIRTY).count() as u64
+        let extents = self.pages.numbered(segment, 0, u64::MAX);
+        let pages = extents.into_iter().flat_map(|(base, _)| {
+            (0..crate::pages::EXTENT_PAGES).map(move |i| base.index() + i as usize)
+        });
+        pages.filter(|&at| self.flags.get(at).is_some_and(|f| f & DIRTY != 0)).count() as u64
     }
 
     /// Numbered extents of a segment that overlap a page range, as (first page, its place).
