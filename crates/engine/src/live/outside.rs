@@ -50,7 +50,7 @@ enum Who {
 pub(crate) struct Watches {
     /// None where this user has as many as a user may.
     inotify: Option<OwnedFd>,
-    watched: Mutex<HashMap<i32, FileNo>>,
+    watched: Mutex<ByWatch>,
     writers: Option<Writers>,
     /// What was heard, and is to be followed by the thread that watches.
     heard: Mutex<BTreeMap<FileNo, Who>>,
@@ -58,6 +58,28 @@ pub(crate) struct Watches {
     kick: EventFd,
     /// So that the end of the run does not wait for the end of the watches; from the first file on.
     late: OnceLock<Option<ClosedLate>>,
+}
+
+/// inotify's watches, each of one file.
+#[derive(Default)]
+struct ByWatch {
+    files: HashMap<i32, FileNo>,
+    watches: HashMap<FileNo, i32>,
+}
+
+impl ByWatch {
+    fn insert(&mut self, watch: i32, no: FileNo) {
+        if let Some(before) = self.files.insert(watch, no).filter(|before| *before != no) {
+            self.watches.remove(&before);
+        }
+        self.watches.insert(no, watch);
+    }
+
+    fn remove(&mut self, no: FileNo) -> Option<i32> {
+        let watch = self.watches.remove(&no)?;
+        self.files.remove(&watch);
+        Some(watch)
+    }
 }
 
 /// Files of which some are looked at at a time, one after the other.
@@ -123,13 +145,23 @@ impl Writers {
     }
 
     fn remove(&self, no: FileNo, fd: Option<BorrowedFd<'_>>) {
+        let handle = fd.and_then(|fd| fanotify::handle_of(fd).ok());
         let mut files = self.files.lock().expect("lock");
         let mut is_known = false;
-        files.retain(|_, known| {
+        let mut forget = |known: &mut Vec<FileNo>| {
             is_known |= known.contains(&no);
             known.retain(|known| *known != no);
             !known.is_empty()
-        });
+        };
+        match handle {
+            Some(handle) => {
+                if files.get_mut(&handle).is_some_and(|known| !forget(known)) {
+                    files.remove(&handle);
+                }
+            }
+            // It is not to be had any more.
+            None => files.retain(|_, known| forget(known)),
+        }
         if let Some(fd) = fd.filter(|_| is_known) {
             let _ = self.fanotify.remove(fd);
         }
@@ -194,12 +226,9 @@ impl Watches {
             writers.remove(no, fd);
         }
         let mut watched = self.watched.lock().expect("lock");
-        watched.retain(|&watch, known| {
-            if *known == no {
-                let _ = self.inotify.as_ref().map(|it| inotify::remove_watch(it, watch));
-            }
-            *known != no
-        });
+        if let (Some(inotify), Some(watch)) = (&self.inotify, watched.remove(no)) {
+            let _ = inotify::remove_watch(inotify, watch);
+        }
     }
 
     fn wait(&self) -> Result<(), Errno> {
@@ -330,12 +359,12 @@ impl Manager {
                 if what.contains(ReadFlags::QUEUE_OVERFLOW) {
                     self.look_for_deleted();
                     let all: Vec<FileNo> =
-                        watches.watched.lock().expect("lock").values().copied().collect();
+                        watches.watched.lock().expect("lock").files.values().copied().collect();
                     all.into_iter().for_each(|no| self.engine.look_for_changes(no));
                 }
                 // Times that ours close are attributes, too, and no end of a file.
                 is_told |= what.intersects(!(ReadFlags::MODIFY | ReadFlags::ATTRIB));
-                let no = watches.watched.lock().expect("lock").get(&watch).copied();
+                let no = watches.watched.lock().expect("lock").files.get(&watch).copied();
                 let Some(no) = no else { continue };
                 if what.contains(ReadFlags::MODIFY) {
                     watches.heard.lock().expect("lock").entry(no).or_insert(Who::Anybody);
