@@ -12,8 +12,8 @@ const FILE_BYTES: u64 = 6 << 10;
 const SHARE: u64 = 16;
 const SHARE_IN_ROOM: u64 = 8;
 /// They are never fewer.
-const KEPT_LEAST: usize = 512;
-const KEPT_LEAST_IN_ROOM: usize = 1024;
+const KEPT_LEAST: u64 = 512;
+const KEPT_LEAST_IN_ROOM: u64 = 1024;
 /// Descriptors of a file, in the manager: of all that it may have, idle files have half at most.
 const FILE_DESCRIPTORS: u64 = 4;
 /// Pages that have state, in memories: of more, files that nobody uses are let go of. Their state
@@ -38,10 +38,9 @@ pub struct IdleFiles {
 impl IdleFiles {
     /// For a run with so much memory, that may have so many descriptors.
     pub fn new(memory_bytes: u64, descriptors: u64) -> IdleFiles {
-        let kept_max = |share: u64, least: usize| {
-            let affordable = memory_bytes / share / FILE_BYTES;
-            let kept_max = affordable.min(descriptors / FILE_DESCRIPTORS / 2) as usize;
-            kept_max.max(least)
+        let kept_max = |share: u64, least: u64| {
+            let affordable = (memory_bytes / share / FILE_BYTES).max(least);
+            affordable.min(descriptors / FILE_DESCRIPTORS / 2).max(KEPT_LEAST) as usize
         };
         let pages_max = memory_bytes / FRAME_BYTES * MEMORIES;
         // So that one look does for several files.
@@ -84,5 +83,22 @@ impl IdleFiles {
         self.in_use = in_use;
         let pages_max = self.kept_pages_max + self.kept_pages_max / 7;
         self.pages_max = pages_max.max(pages + pages / 4);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_files_stay_while_frames_are_free_if_descriptors_allow_it() {
+        let limits = |memory_mib: u64, descriptors| {
+            let idle = IdleFiles::new(memory_mib << 20, descriptors);
+            [false, true].map(|free| (0..).find(|files| idle.too_many(files + 1, free)).unwrap())
+        };
+        assert_eq!(limits(1, u64::MAX), [512, 1024]);
+        assert_eq!(limits(96, u64::MAX), [1024, 2048]);
+        assert_eq!(limits(96, 1024), [512, 512]);
+        assert_eq!(limits(96, 12_000), [1024, 1500]);
     }
 }
