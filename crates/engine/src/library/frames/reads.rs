@@ -186,8 +186,8 @@ impl Frames {
         }
     }
 
-    /// Copies bytes out of pages of one extent, up to one that is not at rest. Returns how many:
-    /// [`read_page`](Self::read_page) for longer reads, which looks for the extent once, where there
+    /// Copies bytes out of pages in a row, up to one that is not at rest. Returns how many:
+    /// [`read_page`](Self::read_page) for longer reads, which looks for each extent once, where there
     /// is such a thing.
     pub(crate) fn read_pages(
         &self,
@@ -199,9 +199,12 @@ impl Frames {
         let first = offset >> self.page_shift;
         match &self.found {
             Found::Place(mapped) => {
-                let found = mapped.find_extent(first, offset).filter(|_| self.mark.is_here());
-                let Some((words, window)) = found else { return 0 };
-                self.pages_of_extent(segment, buf, offset, |place, at, piece| {
+                let mut found = mapped.find_extent(first, offset).filter(|_| self.mark.is_here());
+                self.page_by_page(segment, buf, offset, |place, at, piece| {
+                    if place.index != first && place.index.is_multiple_of(u64::from(EXTENT_PAGES)) {
+                        found = mapped.find_extent(place.index, at);
+                    }
+                    let Some((words, window)) = found else { return false };
                     let word = word_of(words, place.index);
                     let Some(range) = mapped.bytes_in(window, at, piece.len()) else {
                         return false;
@@ -209,23 +212,21 @@ impl Frames {
                     word.try_use(Use::Read) && Self::copy_out(engine, place, word, range, piece)
                 })
             }
-            Found::Entry(entries) => {
-                self.pages_of_extent(segment, buf, offset, |place, at, piece| {
-                    self.copy_out_of_entry(engine, entries, place, at, piece)
-                })
-            }
+            Found::Entry(entries) => self.page_by_page(segment, buf, offset, |place, at, piece| {
+                self.copy_out_of_entry(engine, entries, place, at, piece)
+            }),
             Found::Hash(blocks, _) => {
-                self.pages_of_extent(segment, buf, offset, |place, at, piece| {
+                self.page_by_page(segment, buf, offset, |place, at, piece| {
                     self.copy_out_of_block(engine, blocks, place, at, piece)
                 })
             }
         }
     }
 
-    /// Copies page by page, with the offset of each piece, to the end of the first page's extent or
-    /// the first that `copy` fails for. Returns how many bytes.
+    /// Copies page by page, with the offset of each piece, up to the first that `copy` fails for.
+    /// Returns how many bytes.
     #[inline(always)]
-    fn pages_of_extent(
+    fn page_by_page(
         &self,
         segment: Segment,
         buf: &mut [u8],
@@ -233,14 +234,12 @@ impl Frames {
         mut copy: impl FnMut(Place, u64, &mut [u8]) -> bool,
     ) -> usize {
         let page_bytes = self.page_bytes();
-        let first = offset >> self.page_shift;
-        let pages = u64::from(EXTENT_PAGES) - first % u64::from(EXTENT_PAGES);
         let mut done = 0;
-        for index in first..first + pages {
+        while done < buf.len() {
             let at = offset + done as u64;
+            let place = Place { segment, index: at >> self.page_shift };
             let len = ((page_bytes - at % page_bytes) as usize).min(buf.len() - done);
-            let piece = &mut buf[done..done + len];
-            if len == 0 || !copy(Place { segment, index }, at, piece) {
+            if !copy(place, at, &mut buf[done..done + len]) {
                 break;
             }
             done += len;
