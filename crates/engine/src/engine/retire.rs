@@ -141,10 +141,14 @@ impl<P: Port> Engine<P> {
         self.lock().file(file).map_or(0, |f| f.counts.major_faults + f.counts.minor_faults)
     }
 
-    /// Pages that have state, and whether frames are free.
-    pub(crate) fn used_numbers(&self) -> (u64, bool) {
-        let core = self.lock();
-        (core.brain.used_numbers(), core.brain.has_free_frames())
+    /// Pages that have state.
+    pub(crate) fn used_numbers(&self) -> u64 {
+        self.lock().brain.used_numbers()
+    }
+
+    /// Whether more pages fit in before others have to leave.
+    pub(crate) fn has_free_frames(&self) -> bool {
+        self.lock().brain.has_free_frames()
     }
 
     /// Forgets a file that no program maps or has open; what is dirty of it is lost. Mappings of the

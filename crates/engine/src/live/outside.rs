@@ -8,7 +8,7 @@
 //! is next opened, mapped, locked, synced or written back, or looked at, which is ten times a second.
 //! Deleted files are noticed too ([`crate::manager::letgo`]), by inotify.
 
-use crate::live::file_systems::FileSystem;
+use crate::live::store::Store;
 use crate::live::ticks;
 use crate::manager::Manager;
 use crate::port::FileNo;
@@ -296,11 +296,8 @@ impl Manager {
     }
 
     /// A file's times count in ticks, as far as is known. (Of a server's, its own clock makes the times.)
-    fn count_ticks(&self, no: FileNo, file_system: FileSystem) {
-        if let Some(store) = self.engine.port().file(no).as_ref().and_then(|live| live.store())
-            && !file_system.is_remote()
-            && !ticks::has_fine_times(file_system)
-        {
+    fn count_ticks(&self, no: FileNo, store: &Store) {
+        if !store.file_system.is_remote() && !ticks::has_fine_times(store.file_system) {
             store.ticks.begin();
             self.set_slot_flags(no, wire::SLOT_TICKS);
         }
@@ -312,10 +309,12 @@ impl Manager {
         if watched.as_ref().is_some_and(|watched| watched.is_heard) {
             self.engine.hears(no);
         }
-        let file_system = FileSystem::of(fd);
-        self.count_ticks(no, file_system);
+        let live = self.engine.port().file(no);
+        let store = live.as_ref().and_then(|live| live.store());
+        store.inspect(|store| self.count_ticks(no, store));
+        let is_remote = store.is_some_and(|store| store.file_system.is_remote());
         let is_told = watched.is_some_and(|watched| watched.is_whole);
-        if !is_told || file_system.is_remote() {
+        if !is_told || is_remote {
             self.unwatched.lock().expect("lock").add(no);
         } else {
             self.watched.lock().expect("lock").add(no);

@@ -42,7 +42,7 @@ pub struct Store {
     unwritten: Unwritten,
     /// The pages that were given storage last.
     ahead: Mutex<Ahead>,
-    file_system: FileSystem,
+    pub(crate) file_system: FileSystem,
     /// What its times tell.
     pub(crate) ticks: Ticks,
 }

@@ -40,7 +40,7 @@ impl Manager {
     /// until [`let_idle_go`](Self::let_idle_go) was called.
     pub(crate) fn has_many_files(&self) -> bool {
         // Recordings show what programs do, not what is kept of it.
-        let (pages, are_frames_free) = self.engine.used_numbers();
+        let (pages, are_frames_free) = (self.engine.used_numbers(), self.engine.has_free_frames());
         self.idle.files().are_many(self.files_managed(), pages, are_frames_free)
             && !self.engine.sees_all()
             && !self.idle.looking.swap(true, Ordering::SeqCst)
@@ -57,13 +57,13 @@ impl Manager {
         files.sort_unstable_by_key(|file| file.used);
         let limits = *self.idle.files();
         // As it is now: letting files go frees frames.
-        let (_, are_frames_free) = self.engine.used_numbers();
+        let are_frames_free = self.engine.has_free_frames();
         let mut unknown = files.len();
         let mut in_use = 0;
         let mut gone = 0;
         for file in files {
             let too_many = limits.too_many(unknown, are_frames_free);
-            if !too_many && gone >= least && !limits.too_many_pages(self.engine.used_numbers().0) {
+            if !too_many && gone >= least && !limits.too_many_pages(self.engine.used_numbers()) {
                 break;
             }
             unknown -= 1;
@@ -72,7 +72,7 @@ impl Manager {
             in_use += usize::from(!has_gone && too_many);
         }
         self.free_slots();
-        self.idle.files().looked(in_use, self.engine.used_numbers().0);
+        self.idle.files().looked(in_use, self.engine.used_numbers());
         self.idle.looking.store(false, Ordering::SeqCst);
     }
 }
